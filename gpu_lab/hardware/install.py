@@ -1,0 +1,48 @@
+"""The one command that installs the right torch for the machine at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpu_lab import facts
+from gpu_lab.hardware import host
+from gpu_lab.records import Device, Machine
+
+# First compute capability in the default wheel, and first driver that runs CUDA 13
+# (claims C024, with sources, in data/claims.csv).
+DEFAULT_WHEEL_CAPABILITY = (7, 5)
+CUDA_13_DRIVER = 580
+
+
+def variant(machine: Machine, *, listed: tuple[str, ...] | None = None) -> str:
+    """Which file of `requirements/` fits: torch, torch-cpu, -cu126 or -cu130.
+
+    Args:
+        listed: GPUs that the OS lists; they count when the driver shows none.
+    """
+    cards = [d for d in machine.gpus if d.backend == "cuda"]
+    nvidia_present = cards or any("NVIDIA" in text for text in listed or ())
+    if machine.system.startswith("Darwin"):
+        return "torch"
+    if not nvidia_present:
+        return "torch-cpu" if machine.system.startswith("Linux") else "torch"
+    if any(_too_old(card) for card in cards) or _old_driver(machine.driver_version):
+        return "torch-cu126"
+    return "torch-cu130" if machine.system.startswith("Windows") else "torch"
+
+
+def install_command(machine: Machine) -> str:
+    """Exactly one pip command for this machine, to be run where the course lies."""
+    name = f"{variant(machine, listed=host.gpus_listed())}.txt"
+    shipped = Path(str(facts.folder("requirements"))) / name
+    here = Path("requirements") / name
+    return f"pip install -r {here if here.is_file() else shipped}"
+
+
+def _too_old(card: Device) -> bool:
+    parts = (card.capability or "99.0").split(".")
+    return tuple(int(p) for p in parts) < DEFAULT_WHEEL_CAPABILITY
+
+
+def _old_driver(version: str | None) -> bool:
+    return bool(version) and int(str(version).split(".")[0]) < CUDA_13_DRIVER
