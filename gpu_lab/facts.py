@@ -8,6 +8,7 @@ import io
 import tomllib
 from importlib import resources
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
 from gpu_lab.records import GpuLabError
@@ -36,6 +37,15 @@ def text(name: str) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def files(name: str, *, suffix: str) -> tuple[Path, ...]:
+    """Files of one folder of `data/` with that suffix, in the order of their names."""
+    there = folder("data") / name
+    if not there.is_dir():
+        raise GpuLabError(f"data folder {name!r} is missing: reinstall gpu-lab")
+    found = (item for item in there.iterdir() if item.name.endswith(suffix))
+    return tuple(Path(str(item)) for item in sorted(found, key=lambda i: i.name))
+
+
 @functools.cache
 def table(name: str) -> tuple[Row, ...]:
     """Rows of one CSV file: "gpus", "links" or "claims". Empty text = unknown."""
@@ -53,4 +63,6 @@ def claim(claim_id: str) -> Row:
     for row in table("claims"):
         if row["id"] == claim_id:
             return row
-    raise GpuLabError(f"no claim {claim_id!r}; ids run C001 to C{len(table('claims')):03d}")
+    raise GpuLabError(
+        f"no claim {claim_id!r}; ids run C001 to C{len(table('claims')):03d}"
+    )

@@ -161,13 +161,17 @@ class Measurement:
         """Reject what no experiment can give: empty, negative or infinite times."""
         if self.source is Source.NOT_MEASURABLE:
             if self.times_s or not self.reason:
-                raise ValueError(f"{self.name}: not measurable needs a reason, no times")
+                raise ValueError(
+                    f"{self.name}: not measurable needs a reason, no times"
+                )
         elif not self.times_s:
             raise ValueError(f"{self.name}: {self.source} without a time")
         if any(not (math.isfinite(t) and t > 0) for t in self.times_s):
             raise ValueError(f"{self.name}: times must be finite and above zero")
         if any(not (math.isfinite(t) and t >= 0) for t in self.cpu_times_s):
             raise ValueError(f"{self.name}: CPU times must be finite, not below zero")
+        if self.cpu_times_s and len(self.cpu_times_s) != len(self.times_s):
+            raise ValueError(f"{self.name}: one CPU time for each time, or none")
 
     @classmethod
     def not_measurable(cls, name: str, *, device: Device, reason: str) -> Measurement:
@@ -228,6 +232,10 @@ class Answer:
     detail: str = ""
     value: float | None = None
 
+    def __repr__(self) -> str:
+        """One line for the learner: verdict, exercise, hint."""
+        return f"{self.verdict}  {self.exercise}: {self.detail}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rung:
@@ -246,6 +254,11 @@ class Ladder:
     rungs: tuple[Rung, ...]
     device: str = "cpu"
     remedy: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Whose ladder it is, in words: a CPU has none of its own."""
+        return "this machine" if self.device == "cpu" else self.device
 
     @property
     def first_failed(self) -> Rung | None:
@@ -299,7 +312,9 @@ class Session:
 def plain(value: Any) -> Any:
     """Records as plain dicts, lists and texts, ready for JSON."""
     if hasattr(value, "__dataclass_fields__"):
-        return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
+        return {
+            name: plain(getattr(value, name)) for name in value.__dataclass_fields__
+        }
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

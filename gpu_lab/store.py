@@ -49,7 +49,7 @@ def load(path: Path) -> Session:
             one line that names the file and what is wrong.
     """
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
+        tree = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
@@ -73,7 +73,7 @@ def save(session: Session, path: Path) -> Path:
     """Write a session atomically, redacted; the old file stays if that fails.
 
     Raises:
-        StoreError: rows of the stand-in that call themselves MEASURED.
+        StoreError: rows of the stand-in that call themselves MEASURED, or NaN.
         OSError: the disk is full or may not be written.
     """
     faked = session.mislabelled()
@@ -82,14 +82,17 @@ def save(session: Session, path: Path) -> Path:
             f"{path.name}: {', '.join(faked)} ran on a simulated device and is called "
             "MEASURED; wanted SIMULATED; nothing was written"
         )
-    return write_json(redact.tree(records.plain(session)), path)
+    try:
+        return write_json(redact.tree(records.plain(session)), path)
+    except ValueError as error:
+        raise StoreError(f"{path.name}: nothing was written: {error}") from error
 
 
 def write_json(tree: Any, path: Path) -> Path:
     """Write JSON to a temporary neighbour, fsync it, then put it in place."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    data = json.dumps(tree, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    write_text(data, path)
+    data = json.dumps(tree, indent=1, ensure_ascii=False, allow_nan=False)
+    write_text(f"{data}\n", path)
     return path
 
 
@@ -161,9 +164,9 @@ class Journal:
         open_lines: dict[str, dict[str, Any]] = {}
         for line in self._lines():
             if line.get("event") == "starting":
-                open_lines[line["experiment"]] = line
+                open_lines[str(line.get("experiment"))] = line
             else:
-                open_lines.pop(line.get("experiment", ""), None)
+                open_lines.pop(str(line.get("experiment")), None)
         return [name for name, line in open_lines.items() if not _still_runs(line)]
 
     def settle(self) -> None:
@@ -172,23 +175,19 @@ class Journal:
             self._append("named", name, "")
 
     def _append(self, event: str, experiment: str, device: str) -> None:
-        line = {
-            "event": event,
-            "experiment": experiment,
-            "device": device,
-            "time": now(),
-            "pid": os.getpid(),
-        }
+        line = {"event": event, "experiment": experiment, "device": device}
+        text = json.dumps({**line, "time": now(), "pid": os.getpid()})
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        with self.path.open("ab") as file:
+            # One write: two processes never mix. A crash may have left half a line.
+            file.write(f"\n{text}\n".encode())
             file.flush()
             os.fsync(file.fileno())
 
     def _lines(self) -> Iterable[dict[str, Any]]:
         if not self.path.is_file():
             return
-        for text in self.path.read_text(encoding="utf-8").splitlines():
+        for text in self.path.read_bytes().splitlines():
             try:
                 yield dict(json.loads(text))
             except (ValueError, TypeError):  # the last line of a crash may be cut
@@ -210,25 +209,28 @@ class Recorder:
         self.session = session
         self.device = session.machine.device(session.device)
         self._journal = journal
-        self._save()
+        save(session, path)
 
-    def measure(self, name: str, call: Callable[[], Measurement]) -> Measurement:
-        """Run one experiment and put its row on disk under that name.
+    def measure(
+        self, name: str, call: Callable[..., Measurement], *args: Any, **options: Any
+    ) -> Measurement:
+        """Run one experiment, call(*args, **options), and put its row on disk.
 
-        An experiment that fails is stored as NOT MEASURABLE HERE with the error as
-        its reason: the others are still wanted.
+        The row gets this name. An experiment that fails is stored as NOT MEASURABLE
+        HERE with the error as its reason: the others are still wanted.
         """
-        if name in os.environ.get(SKIP_VARIABLE, "").split(","):
+        if name in os.environ.get(SKIP_VARIABLE, "").replace(" ", "").split(","):
             return self.add(self._missing(name, SKIPPED))
         journal = self._journal if self.device.is_gpu else None
         if journal:
             journal.starting(name, self.device)
         try:
-            result = replace(call(), name=name)
+            result = replace(call(*args, **options), name=name)
         except Exception as error:  # the reason is the record
             result = self._missing(name, _one_line(error))
-        if journal:
-            journal.ended(name, self.device)
+        finally:  # after Ctrl-C too: only what dies inside stays open
+            if journal:
+                journal.ended(name, self.device)
         return self.add(result)
 
     def add(self, measurement: Measurement) -> Measurement:
@@ -236,10 +238,11 @@ class Recorder:
         self._change(measurements=(*self.session.measurements, measurement))
         return measurement
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: Answer) -> Answer:
         """Append what came out of one exercise; a second try replaces the first."""
         others = (a for a in self.session.answers if a.exercise != answer.exercise)
         self._change(answers=(*others, answer))
+        return answer
 
     def ladder(self, ladder: Ladder) -> Ladder:
         """Keep the ladder in the session."""
@@ -267,11 +270,12 @@ class Recorder:
         return Measurement.not_measurable(name, device=self.device, reason=reason)
 
     def _change(self, **fields: Any) -> None:
-        self.session = replace(self.session, **fields)
-        self._save()
-
-    def _save(self) -> None:
-        save(self.session, self.path)
+        before, self.session = self.session, replace(self.session, **fields)
+        try:
+            save(self.session, self.path)
+        except StoreError:  # refused for what it says: the next row must not suffer
+            self.session = before
+            raise
 
 
 def open_session(
@@ -331,9 +335,14 @@ def _still_runs(line: dict[str, Any]) -> bool:
     try:
         process = psutil.Process(int(line["pid"]))
         started = datetime.datetime.fromisoformat(str(line["time"])).timestamp()
-        return process.create_time() <= started + 1
+        dead = process.status() == psutil.STATUS_ZOMBIE  # only not yet waited for
+        return not dead and process.create_time() <= started + 1
     except (psutil.Error, KeyError, ValueError, TypeError):
         return False
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is not a number")
 
 
 def _one_line(error: Exception) -> str:

@@ -24,9 +24,11 @@ def number(value: float, digits: int = 3) -> str:
         return "0.0"
     text = f"{value:.{digits}g}"
     if "e" in text:  # 1.2e+03 and 5e-05 are for machines, not for readers
-        places = 0 if abs(value) >= 1 else digits - 1 - math.floor(math.log10(abs(value)))
+        places = (
+            0 if abs(value) >= 1 else digits - 1 - math.floor(math.log10(abs(value)))
+        )
         text = f"{value:.{places}f}"
-    return text if "." in text or abs(value) >= 100 else f"{text}.0"
+    return text if "." in text or abs(float(text)) >= 100 else f"{text}.0"
 
 
 def seconds(value: float | None) -> str:
@@ -37,6 +39,17 @@ def seconds(value: float | None) -> str:
         if abs(value) >= step:
             return f"{number(value / step)} {unit}"
     return f"{number(value / 1e-9)} ns"
+
+
+def milliseconds(value: float | None) -> str:
+    """Time in seconds as a bare number of ms, for a column that names the unit.
+
+    There is always a decimal point, so that it reads as a measured number.
+    """
+    if value is None:
+        return NOT_AVAILABLE
+    text = number(1e3 * value)
+    return text if "." in text else f"{text}.0"
 
 
 def bandwidth(bytes_per_s: float | None) -> str:

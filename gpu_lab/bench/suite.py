@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 from gpu_lab.bench.launch import launch
 from gpu_lab.bench.matmul import matmul
@@ -44,15 +45,15 @@ def core_suite(
     """
     plan = Plan(budget_s=GPU_BUDGET_S if device.is_gpu else CPU_BUDGET_S)
     whole, half = _matmul_sizes(device)
-    copy = {"device": device, "plan": plan, "seed": seed}
+    same: dict[str, Any] = {"device": device, "plan": plan, "seed": seed}
     calls: tuple[Callable[[], Measurement], ...] = (
-        functools.partial(matmul, whole, dtype="float32", **copy),
-        functools.partial(matmul, half, dtype="float16", **copy),
-        functools.partial(matmul, half, dtype="bfloat16", **copy),
-        functools.partial(device_copy, COPY_BYTES, **copy),
-        functools.partial(host_copy, COPY_BYTES, **copy),
-        functools.partial(host_to_device, TRANSFER_BYTES, **copy),
-        functools.partial(device_to_host, TRANSFER_BYTES, **copy),
+        functools.partial(matmul, whole, dtype="float32", **same),
+        functools.partial(matmul, half, dtype="float16", **same),
+        functools.partial(matmul, half, dtype="bfloat16", **same),
+        functools.partial(device_copy, COPY_BYTES, **same),
+        functools.partial(host_copy, COPY_BYTES, **same),
+        functools.partial(host_to_device, TRANSFER_BYTES, **same),
+        functools.partial(device_to_host, TRANSFER_BYTES, **same),
         functools.partial(launch, device=device, plan=plan),
     )
     return tuple(zip(CORE, calls, strict=True))

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from gpu_lab.hardware import host, nvidia, nvml, torch_view
 from gpu_lab.hardware.install import install_command
-from gpu_lab.hardware.ladder import climb, inspect, load_findings
+from gpu_lab.hardware.ladder import broken, climb, inspect, load_findings
 from gpu_lab.records import Device, GpuLabError, Machine
 
 __all__ = [
+    "broken",
     "choose",
     "climb",
     "cpu_device",
@@ -50,9 +51,7 @@ def detect() -> Machine:
 
 def cpu_device() -> Device:
     """The processor as a device, so that every lesson has one to run on."""
-    return Device(
-        backend="cpu", name=host.cpu_name(), memory_bytes=host.memory_bytes()
-    )
+    return Device(backend="cpu", name=host.cpu_name(), memory_bytes=host.memory_bytes())
 
 
 def find_devices() -> tuple[Device, ...]:
@@ -78,7 +77,7 @@ def choose(machine: Machine, wanted: str = "auto") -> Device:
     Raises:
         GpuLabError: unknown name, or no such device that torch can use.
     """
-    wanted = wanted if wanted != "auto" else os.environ.get(DEVICE_VARIABLE, "auto")
+    wanted = wanted if wanted != "auto" else os.environ.get(DEVICE_VARIABLE) or "auto"
     if wanted.split(":")[0] not in BACKENDS:
         raise GpuLabError(
             f"unknown device {wanted!r}; wanted one of {', '.join(BACKENDS)}, "
@@ -110,7 +109,10 @@ def ladder_device(machine: Machine, device: Device) -> Device:
 def _join(device: Device, listed: tuple[Device, ...]) -> Device:
     for other in listed:
         if _bus_key(other) == _bus_key(device) is not None:
-            return dataclasses.replace(device, link=other.link, state=other.state)
+            lost = device.lost or other.lost
+            return dataclasses.replace(
+                device, link=other.link, state=other.state, lost=lost
+            )
     return device
 
 

@@ -46,9 +46,9 @@ def memory_bytes() -> int:
 
 
 def power_source() -> str | None:
-    """"mains" or "battery"; None on machines without a battery."""
+    """What feeds it: "mains" or "battery"; None without a battery."""
     battery = getattr(psutil, "sensors_battery", lambda: None)()
-    if battery is None:
+    if battery is None or battery.power_plugged is None:
         return None
     return "mains" if battery.power_plugged else "battery"
 
@@ -59,7 +59,7 @@ def system() -> str:
 
 
 def environment() -> str:
-    """"container", "wsl" or "colab" when this is one; empty otherwise."""
+    """Where it lives: "container", "wsl" or "colab"; empty otherwise."""
     if "microsoft" in _read(Path("/proc/version")).lower():
         return "wsl"
     if "COLAB_RELEASE_TAG" in os.environ:
@@ -101,7 +101,7 @@ _WINDOWS = "(Get-CimInstance Win32_VideoController).Name"
 def _from_system_profiler(answer: str) -> tuple[str, ...] | None:
     try:
         cards = json.loads(answer)[_MAC_TYPE]
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError):
         return None
     return tuple(str(c.get("sppci_model", "GPU")) for c in cards)
 
@@ -121,7 +121,12 @@ def _read(path: Path) -> str:
 def _output(*command: str) -> str:
     try:
         run = subprocess.run(
-            command, capture_output=True, text=True, timeout=20, check=False
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",  # PowerShell answers in the code page of the console
+            timeout=20,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

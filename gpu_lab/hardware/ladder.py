@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from gpu_lab.hardware import host, nvidia, nvml
 from gpu_lab.records import Device, GpuLabError, Ladder, Rung
 
 PROBE_LIMIT_S = 90  # importing torch from a cold disk alone may take 30 s
+KILL_LIMIT_S = 5  # a process that hangs inside the driver does not even die
 RUNGS = ("os", "driver", "torch", "wheel", "kernel", "copy")
 
 
@@ -35,7 +37,8 @@ Findings = dict[str, Finding]
 
 def inspect(device: Device) -> Findings:
     """Findings of this machine for one device, the upper four in a child process."""
-    findings = {"os": _os_rung(), "driver": _driver_rung(device)}
+    driver = _driver_rung(device)
+    findings = {"os": _os_rung(working=driver.answer is True), "driver": driver}
     return findings | _probe_rungs(run_probe(device.label))
 
 
@@ -43,9 +46,22 @@ def climb(findings: Findings, *, device: str = "cpu") -> Ladder:
     """Ladder from findings. Rungs above the first "no" are only said if known."""
     texts = facts.settings("ladder")
     rungs = tuple(_rung(key, findings, texts) for key in RUNGS)
-    failed = next((k for k, r in zip(RUNGS, rungs, strict=True) if r.answer == "no"), "")
+    failed = next(
+        (k for k, r in zip(RUNGS, rungs, strict=True) if r.answer == "no"), ""
+    )
     remedy = str(texts[failed]["remedy"]) if failed else ""
     return Ladder(rungs=rungs, device=device, remedy=remedy)
+
+
+def broken(ladder: Ladder) -> bool:
+    """True when a rung fails although the OS lists a GPU; no GPU at all is no fault.
+
+    Nor is an AMD or Intel GPU that this torch build was not made for: then the driver
+    rung is "cannot tell" and torch sees nothing.
+    """
+    first, (os_rung, driver, torch) = ladder.first_failed, ladder.rungs[:3]
+    other_maker = first is torch and driver.answer == "cannot tell"
+    return first is not None and first is not os_rung and not other_maker
 
 
 def load_findings(path: Path) -> tuple[Findings, dict[str, str]]:
@@ -68,27 +84,43 @@ def load_findings(path: Path) -> tuple[Findings, dict[str, str]]:
 def run_probe(label: str, *, limit_s: float = PROBE_LIMIT_S) -> dict[str, Any]:
     """Stages of the torch probe, run in a child that may hang or die alone."""
     command = [sys.executable, "-m", "gpu_lab.hardware.torch_view", label]
+    output, end = _run_apart(command, limit_s=limit_s)
     stages: dict[str, Any] = {}
-    try:
-        run = subprocess.run(
-            command, capture_output=True, text=True, timeout=limit_s, check=False
-        )
-        lines, end = run.stdout, _how_it_ended(run.returncode, run.stderr)
-    except subprocess.TimeoutExpired as error:
-        lines = _as_text(error.stdout)
-        end = f"no answer within {limit_s:.0f} s"
-    for line in lines.splitlines():
-        if line.startswith("{"):
-            stages.update(json.loads(line))
+    for line in output.splitlines():
+        with suppress(ValueError):  # the last line of a dead child may be cut
+            stages |= json.loads(line) if line.startswith("{") else {}
+    if not end and "seen" not in stages:
+        end = "the probe ended without an answer"
     return stages | ({"ended": end} if end else {})
 
 
-def _os_rung() -> Finding:
+def _run_apart(command: list[str], *, limit_s: float) -> tuple[str, str]:
+    """What a child printed, and how it ended if not well; it is never waited for long.
+
+    subprocess.run() would wait for ever for a child that not even a kill ends.
+    """
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, text=True, errors="replace", **pipes)
+    try:
+        output, errors = process.communicate(timeout=limit_s)
+        return output, _how_it_ended(process.returncode, errors)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    try:
+        output, _ = process.communicate(timeout=KILL_LIMIT_S)
+    except subprocess.TimeoutExpired as error:
+        output = _as_text(error.stdout)
+    return output, f"no answer within {limit_s:g} s"
+
+
+def _os_rung(*, working: bool = False) -> Finding:
     if nvml.replayed():
         return Finding(answer=True, evidence="stand-in: replayed")
     listed = host.gpus_listed()
     if listed is None:
         return Finding(answer=None, evidence="the OS shows no list of PCI devices")
+    if working and not listed:  # sandboxes such as gVisor show an empty list
+        return Finding(answer=None, evidence="not in the OS's list; its driver has it")
     return Finding(
         answer=bool(listed), evidence="; ".join(listed) or "no display controller"
     )
@@ -99,10 +131,10 @@ def _driver_rung(device: Device) -> Finding:
         return Finding(answer=True, evidence=f"{device.backend}: torch reached it")
     found = nvidia.devices()
     answering = [d.name for d in found if not d.lost]
-    lost = [f"{d.name}: {d.lost}" for d in found if d.lost]
+    lost = {d.bus_id: f"{d.name}: {d.lost}" for d in found if d.lost}
     version = f"NVIDIA driver {nvidia.driver_version()}"
-    if lost and not answering:
-        return Finding(answer=False, evidence="; ".join(lost))
+    if device.bus_id in lost or (lost and not answering):
+        return Finding(answer=False, evidence="; ".join(lost.values()))
     if answering:
         return Finding(answer=True, evidence=f"{version}: {', '.join(answering)}")
     return _no_driver()
@@ -112,7 +144,8 @@ def _no_driver() -> Finding:
     others = [t for t in host.gpus_listed() or () if "NVIDIA" not in t]
     evidence = f"NVML: {nvml.problem() or 'lists no GPU'}"
     if others and len(others) == len(host.gpus_listed() or ()):
-        return Finding(answer=None, evidence=f"no NVIDIA card: {'; '.join(others)}")
+        text = f"the OS names no NVIDIA card: {'; '.join(others)}"
+        return Finding(answer=None, evidence=text)
     return Finding(answer=False, evidence=evidence)
 
 
@@ -155,8 +188,11 @@ def _how_it_ended(returncode: int, stderr: str) -> str:
     if returncode == 0:
         return ""
     last = (stderr.strip().splitlines() or ["no message"])[-1]
-    return f"the probe ended with {returncode}: {last}"
+    how = f"signal {-returncode}" if returncode < 0 else f"exit code {returncode}"
+    return f"the probe ended with {how}: {last}"
 
 
 def _as_text(output: bytes | str | None) -> str:
-    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
+    return (
+        output.decode(errors="replace") if isinstance(output, bytes) else output or ""
+    )

@@ -73,6 +73,8 @@ def _device(index: int) -> Device:
 
 def _read_device(index: int) -> Device:
     gpu = nvml.handle(index)
+    if gpu is None:  # no power, no interrupt, a reset is due: listed and unusable
+        raise DeviceLost("the driver counts this GPU and gives no access to it")
     memory = nvml.query("nvmlDeviceGetMemoryInfo", gpu)
     capability = nvml.query("nvmlDeviceGetCudaComputeCapability", gpu)
     return Device(

@@ -96,7 +96,7 @@ def _replay() -> dict[str, Any]:
     path = Path(os.environ[REPLAY_VARIABLE])
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise GpuLabError(
             f"{REPLAY_VARIABLE}={path}: wanted a JSON file of NVML answers, "
             f"found {error}; unset the variable to use this machine"

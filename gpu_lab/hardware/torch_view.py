@@ -11,6 +11,8 @@ import functools
 import importlib.metadata
 import json
 import sys
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 from gpu_lab.hardware import nvml
@@ -47,7 +49,14 @@ def threads() -> int:
 
 
 def devices() -> tuple[Device, ...]:
-    """GPUs that torch can use now, in torch's own numbering."""
+    """GPUs that torch lists now, in torch's own numbering; unusable ones are lost."""
+    with warnings.catch_warnings():
+        # torch warns of drivers and cards that do not fit; the ladder says so in full.
+        warnings.simplefilter("ignore")
+        return tuple(_devices())
+
+
+def _devices() -> list[Device]:
     import torch
 
     # current_accelerator() names the build's kind even without a driver, so the
@@ -55,12 +64,23 @@ def devices() -> tuple[Device, ...]:
     found: list[Device] = []
     if torch.cuda.is_available():
         backend = "rocm" if torch.version.hip else "cuda"
-        found += [_cuda_device(i, backend) for i in range(torch.cuda.device_count())]
+        for index in range(torch.cuda.device_count()):
+            found.append(_or_lost(_cuda_device, index, backend))
     if torch.xpu.is_available():
-        found += [_xpu_device(i) for i in range(torch.xpu.device_count())]
+        for index in range(torch.xpu.device_count()):
+            found.append(_or_lost(_xpu_device, index, "xpu"))
     if torch.backends.mps.is_available():
         found.append(Device(backend="mps", name="Apple GPU"))
-    return tuple(found)
+    return found
+
+
+def _or_lost(read: Callable[[int, str], Device], index: int, backend: str) -> Device:
+    """One device; a lost one, that raises when asked, stays in the list."""
+    try:
+        return read(index, backend)
+    except RuntimeError as error:
+        lost = _first_line(error)
+        return Device(backend=backend, name="GPU", index=index, lost=lost)
 
 
 def supports(capability: str, arch_list: list[str]) -> bool:
@@ -97,7 +117,10 @@ def _stages(device: Device) -> Any:
 
     yield {"versions": versions(), "build": build()}
     if not device.is_gpu:
-        yield {"seen": False, "seen_evidence": _why_nothing()}
+        yield {"seen": False, "seen_evidence": _why_not()}
+        return
+    if device.lost and not device.capability:  # listed, and it answers nothing
+        yield {"seen": False, "seen_evidence": f"{device.label}: {device.lost}"}
         return
     yield {"seen": True, "seen_evidence": f"{device.label} {device.name}"}
     yield _wheel(device)
@@ -105,16 +128,17 @@ def _stages(device: Device) -> Any:
     yield _attempt("copy", lambda: _copy(torch.device(device.torch_name)))
 
 
-def _why_nothing() -> str:
+def _why_not() -> str:
     import torch
 
     kind = ", ".join(f"{k} {v}" for k, v in build().items()) or "CPU only"
-    text = f"torch {torch.__version__} ({kind}) sees no GPU"
-    if torch.version.cuda:
+    seen = ", ".join(f"{d.label} {d.name}" for d in devices())
+    text = f"torch {torch.__version__} ({kind}) sees {seen or 'no GPU'}"
+    if torch.version.cuda and not seen:
         try:
-            torch.cuda.init()
+            torch.cuda.current_device()  # says why, which is_available() does not
         except (RuntimeError, AssertionError) as error:
-            text += f": {str(error).splitlines()[0]}"
+            text += f": {_first_line(error)}"
     return text
 
 
@@ -141,9 +165,12 @@ def _attempt(stage: str, work: Any) -> dict[str, Any]:
     try:
         good, evidence = work()
     except Exception as error:  # whatever a broken driver raises is the answer
-        line = (str(error).strip() or "no text").splitlines()[0]
-        good, evidence = False, f"{type(error).__name__}: {line}"
+        good, evidence = False, f"{type(error).__name__}: {_first_line(error)}"
     return {stage: good, f"{stage}_evidence": evidence}
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or "no text").splitlines()[0]
 
 
 def _kernel(device: Any) -> tuple[bool, str]:
@@ -186,26 +213,29 @@ def _cuda_device(index: int, backend: str) -> Device:
 
 
 def _bus_id(props: Any) -> str | None:
-    parts = [getattr(props, f"pci_{p}_id", None) for p in ("domain", "bus", "device")]
-    if None in parts:
+    try:
+        domain, bus, slot = props.pci_domain_id, props.pci_bus_id, props.pci_device_id
+    except AttributeError:  # not every build of torch tells
         return None
-    return "{:08X}:{:02X}:{:02X}.0".format(*parts)
+    return f"{domain:08X}:{bus:02X}:{slot:02X}.0"
 
 
-def _xpu_device(index: int) -> Device:
+def _xpu_device(index: int, backend: str) -> Device:
     import torch
 
     props = torch.xpu.get_device_properties(index)
     return Device(
-        backend="xpu", index=index, name=props.name, memory_bytes=props.total_memory
+        backend=backend, index=index, name=props.name, memory_bytes=props.total_memory
     )
 
 
 def main(label: str) -> None:
     """Print the stages of the device with that label, one JSON line each."""
-    from gpu_lab.hardware import cpu_device, find_devices
+    from gpu_lab.hardware import cpu_device, nvidia
 
-    wanted = [d for d in find_devices() if d.label == label]
+    # Not find_devices(): what only the driver lists is what torch does not see.
+    seen = nvidia.devices() if nvml.replayed() else devices()
+    wanted = [d for d in seen if d.label == label]
     for stage in _stages(wanted[0] if wanted else cpu_device()):
         print(json.dumps(stage), flush=True)
 

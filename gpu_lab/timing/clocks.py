@@ -11,9 +11,14 @@ STAND_IN_FACTOR = 100.0  # the stand-in must be visibly another machine
 
 
 class Clock(Protocol):
-    """What `measure` needs; tests pass a clock of their own."""
+    """What `measure` needs; tests pass a clock of their own.
+
+    A second of this clock takes `wall_per_s` seconds of the wall clock, so that a
+    budget means the same patience on every clock.
+    """
 
     source: Source
+    wall_per_s: float
 
     def wall(self) -> float:
         """Seconds of wall time since some moment."""
@@ -29,6 +34,7 @@ class WallClock:
     """Clock of a real device."""
 
     source = Source.MEASURED
+    wall_per_s = 1.0
 
     def __init__(self, device: Device) -> None:
         """A clock that waits for this device."""
@@ -65,15 +71,15 @@ class StandInClock:
 
     def __init__(self, factor: float = STAND_IN_FACTOR) -> None:
         """A clock that runs `factor` times slower than the wall clock."""
-        self._factor = factor
+        self.wall_per_s = factor
 
     def wall(self) -> float:
         """Simulated seconds since some moment."""
-        return time.perf_counter() / self._factor
+        return time.perf_counter() / self.wall_per_s
 
     def cpu(self) -> float:
         """Simulated CPU seconds since some moment."""
-        return time.thread_time() / self._factor
+        return time.thread_time() / self.wall_per_s
 
     def synchronize(self) -> None:
         """Nothing is queued: the stand-in computes on the CPU."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpu_lab.records import Device, Source
@@ -67,6 +67,7 @@ def measure(
         DeviceLost: the device vanished during the run.
     """
     clock = clock or clock_for(device)
+    plan = _in_seconds_of(clock, plan)
     for _ in range(plan.warmup):
         call()
     number = _calls_per_sample(call, plan=plan, clock=clock)
@@ -76,6 +77,15 @@ def measure(
         cpu_times_s=tuple(c / number for c in cpu),
         number_per_run=number,
         source=clock.source,
+    )
+
+
+def _in_seconds_of(clock: Clock, plan: Plan) -> Plan:
+    """The plan, whose seconds are those of the wall, in seconds of this clock."""
+    return replace(
+        plan,
+        budget_s=plan.budget_s / clock.wall_per_s,
+        sample_s=plan.sample_s / clock.wall_per_s,
     )
 
 

@@ -1,0 +1,200 @@
+"""`gpu-lab …`: parse, call, print. Exit: 0 good, 1 finding, 2 could not, 130 Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from gpu_lab import __version__, records
+from gpu_lab.records import GpuLabError
+
+EXIT_FINDING, EXIT_CANNOT, EXIT_INTERRUPTED = 1, 2, 130
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where help is, then exit with 2."""
+        print(f"{self.prog}: {message}; try {self.prog} --help", file=sys.stderr)
+        sys.exit(EXIT_CANNOT)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    args = parser().parse_args(argv)
+    try:
+        return int(args.command(args))
+    except (GpuLabError, OSError) as error:
+        text = " ".join(str(error).split())
+        print(f"gpu-lab {args.name}: {text}", file=sys.stderr)
+        return EXIT_CANNOT
+    except KeyboardInterrupt:
+        print(f"gpu-lab {args.name}: stopped by Ctrl-C", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def parser() -> Parser:
+    """All commands with their help."""
+    top = Parser(
+        prog="gpu-lab", description="Measure, record and teach PyTorch on this machine."
+    )
+    top.add_argument("--version", action="version", version=f"gpu-lab {__version__}")
+    commands = top.add_subparsers(
+        dest="name", required=True, metavar="COMMAND", parser_class=Parser
+    )
+    _run_command(commands)
+    _detect_command(commands)
+    _doctor_command(commands)
+    _bench_command(commands)
+    return top
+
+
+# argparse exports no public name for what add_subparsers returns.
+Commands = argparse._SubParsersAction
+
+
+def _add(commands: Commands[Parser], name: str, text: str, example: str) -> Parser:
+    """A command whose --help ends with an example."""
+    return commands.add_parser(
+        name,
+        help=text,
+        description=text,
+        epilog=f"Example: {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def _run_command(commands: Commands[Parser]) -> None:
+    sub = _add(
+        commands,
+        "run",
+        "Core suite and notebooks into one run folder, with a report.",
+        "gpu-lab run 00 --device cpu --profile quick --out runs/first",
+    )
+    sub.add_argument("names", nargs="*", metavar="NN", help="00, 03 or a .ipynb file")
+    sub.add_argument("--profile", default="quick", help="quick, class or full")
+    sub.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, …")
+    sub.add_argument("--seed", type=int, default=0, help="seed of all random inputs")
+    sub.add_argument(
+        "--sessions", type=int, default=5, help="fresh processes of the core suite"
+    )
+    sub.add_argument(
+        "--out", type=Path, help="run folder, new or to be continued (runs/<time>)"
+    )
+    sub.add_argument("--skip", default="", help="experiments to leave out, as A,B")
+    sub.add_argument("--edition", default="student", help="student or solutions")
+    sub.set_defaults(command=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from gpu_lab.course import run
+
+    return run.run(args)
+
+
+def _detect_command(commands: Commands[Parser]) -> None:
+    sub = _add(
+        commands, "detect", "The passport of this machine.", "gpu-lab detect --json"
+    )
+    sub.add_argument("--json", action="store_true", help="one JSON object")
+    sub.set_defaults(command=_detect)
+
+
+def _detect(args: argparse.Namespace) -> int:
+    from gpu_lab import hardware, redact, show
+
+    machine = hardware.detect()
+    if args.json:
+        print(json.dumps(redact.tree(records.plain(machine)), ensure_ascii=False))
+        return 0
+    device = hardware.ladder_device(machine, hardware.choose(machine))
+    _print_pairs(show.passport_rows(machine, device))
+    return 0
+
+
+def _doctor_command(commands: Commands[Parser]) -> None:
+    sub = _add(
+        commands,
+        "doctor",
+        "The ladder of this machine, the first failed rung and its remedy.",
+        "gpu-lab doctor --from ladder.json",
+    )
+    sub.add_argument(
+        "--from", dest="stored", type=Path, help="replay a stored ladder instead"
+    )
+    sub.set_defaults(command=_doctor)
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from gpu_lab import hardware, show
+
+    if args.stored:
+        findings, about = hardware.load_findings(args.stored)
+        ladder = hardware.climb(findings, device=about["title"])
+        print(f"{about['kind']}: {about['source']}")
+        command = ""
+    else:
+        machine = hardware.detect()
+        device = hardware.ladder_device(machine, hardware.choose(machine))
+        ladder = hardware.climb(hardware.inspect(device), device=device.label)
+        command = hardware.install_command(machine)
+    _print_rungs(ladder)
+    print(f"\n{show.ladder_sentence(ladder)}")
+    if command:
+        print(f"\nInstall command for this machine:\n  {command}")
+    return EXIT_FINDING if hardware.broken(ladder) else 0
+
+
+def _bench_command(commands: Commands[Parser]) -> None:
+    sub = _add(
+        commands,
+        "bench",
+        "Measurements without notebooks: rows of the core suite.",
+        "gpu-lab bench matmul_fp32 host_copy --device cpu",
+    )
+    sub.add_argument("names", nargs="*", metavar="NAME", help="rows (default: all)")
+    sub.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, …")
+    sub.add_argument("--seed", type=int, default=0, help="seed of all random inputs")
+    sub.add_argument("--out", type=Path, help="keep the session in this run folder")
+    sub.add_argument("--json", action="store_true", help="the session as JSON")
+    sub.set_defaults(command=_bench)
+
+
+def _bench(args: argparse.Namespace) -> int:
+    import tempfile
+
+    from gpu_lab import redact, show
+    from gpu_lab.course import session
+
+    with tempfile.TemporaryDirectory(prefix="gpu-lab-") as folder:
+        found = session.measure_core(
+            device=args.device,
+            profile="quick",
+            seed=args.seed,
+            folder=args.out or Path(folder),
+            names=tuple(args.names),
+        )
+    if args.json:
+        print(json.dumps(redact.tree(records.plain(found)), ensure_ascii=False))
+    else:
+        print(show.measurements(found.measurements))
+    return 0
+
+
+def _print_pairs(rows: Sequence[tuple[str, str]]) -> None:
+    for what, text in rows:
+        print(f"{what:15s} {text}")
+
+
+def _print_rungs(ladder: records.Ladder) -> None:
+    for number, rung in enumerate(ladder.rungs, 1):
+        print(f"{number}  {rung.answer:11s}  {rung.name:28s}  {rung.evidence}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

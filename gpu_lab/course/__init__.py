@@ -1,0 +1,1 @@
+"""The course as files: builds, lints, prepares and runs its notebooks."""

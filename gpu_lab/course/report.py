@@ -1,0 +1,161 @@
+"""Run folder -> report.html (one page, opens without a network) and a short summary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpu_lab import __version__, facts, plot, redact, show, store, units
+from gpu_lab.course import notebooks
+from gpu_lab.course.manifest import Manifest, Step
+from gpu_lab.course.session import SUITE
+from gpu_lab.records import Measurement, Session
+
+NAME = "report.html"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lesson:
+    """What the report takes from one executed notebook."""
+
+    step: Step
+    figures: tuple[str, ...]
+    verdict: str
+
+
+def write(folder: Path, done: Manifest) -> Path:
+    """Write report.html of a run folder; raises OSError when it cannot."""
+    import jinja2
+
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    template = environment.from_string(facts.text("report.html.j2"))
+    path = folder / NAME
+    store.write_text(template.render(**context(folder, done)), path)
+    return path
+
+
+def context(folder: Path, done: Manifest) -> dict[str, Any]:
+    """All that the template shows, redacted."""
+    sessions = store.load_folder(folder)
+    core = [s for s in sessions if s.suite == SUITE]
+    return {
+        "version": __version__,
+        "manifest": done,
+        "passport": passport(sessions),
+        "steps": [
+            (s, units.duration(s.seconds), redact.text(s.where + s.cause))
+            for s in done.steps
+        ],
+        "ladder": _ladder(sessions),
+        "core": core_table(core),
+        "spread": plot.session_spread(core)._repr_html_() if core else "",
+        "lessons": [lesson(folder, s) for s in done.steps if s.kind == "notebook"],
+        "missing": not_measurable(sessions),
+        "stated": sessions[-1].stated if sessions else {},
+        "legend": units.LEGEND,
+    }
+
+
+def passport(sessions: list[Session]) -> list[tuple[str, str]]:
+    """Passport rows of the first session; empty when nothing was recorded."""
+    if not sessions:
+        return []
+    first = sessions[0]
+    return show.passport_rows(first.machine, first.machine.device(first.device))
+
+
+def core_table(core: list[Session]) -> list[tuple[str, ...]]:
+    """Rows of the core suite: name, source, median over sessions, lowest, highest."""
+    names = dict.fromkeys(m.name for s in core for m in s.measurements)
+    table = []
+    for name in names:
+        rows = [m for s in core for m in s.measurements if m.name == name]
+        timed = sorted((m for m in rows if m.available), key=lambda m: m.median_s or 0)
+        table.append(_core_row(name, timed) if timed else _missing_row(rows[0]))
+    return table
+
+
+def not_measurable(sessions: list[Session]) -> list[tuple[str, str, str]]:
+    """What could not be measured here, by whom asked, and why; each once."""
+    rows = {
+        (m.name, s.suite): m.reason
+        for s in sessions
+        for m in s.measurements
+        if not m.available
+    }
+    return [(name, suite, reason) for (name, suite), reason in rows.items()]
+
+
+def lesson(folder: Path, step: Step) -> Lesson:
+    """Pictures and verdict of one executed notebook, as far as it came."""
+    path = folder / "notebooks" / f"{step.name}.ipynb"
+    figures: list[str] = []
+    verdict = ""
+    if path.is_file():
+        for cell in notebooks.read(path).cells:
+            figures += _figures(cell)
+            if "verdict" in notebooks.tags(cell):
+                verdict = _printed(cell)
+    return Lesson(step=step, figures=tuple(figures), verdict=verdict)
+
+
+def summary(folder: Path, done: Manifest, path: Path | None) -> str:
+    """What is printed at the end: passport, what failed, where to look."""
+    lines = ["", *(f"{what:16s}{text}" for what, text in passport(_readable(folder)))]
+    good = len(done.steps) - len(done.failed)
+    lines += ["", f"{good} of {len(done.steps)} steps ok"]
+    lines += [
+        f"{s.state:11s} {s.name}: {s.where}{s.cause or 'not reached'}"
+        for s in done.failed
+    ]
+    lines.append(f"run folder:     {folder}")
+    if path:
+        lines.append(f"report:         {path.absolute().as_uri()}")
+    return "\n".join(lines)
+
+
+def _readable(folder: Path) -> list[Session]:
+    try:
+        return store.load_folder(folder)
+    except store.StoreError:
+        return []
+
+
+def _ladder(sessions: list[Session]) -> dict[str, Any] | None:
+    found = next((s.ladder for s in sessions if s.ladder), None)
+    if found is None:
+        return None
+    return {
+        "picture": plot.ladder(found)._repr_html_(),
+        "sentence": show.ladder_sentence(found),
+        "rungs": found.rungs,
+    }
+
+
+def _core_row(name: str, timed: list[Measurement]) -> tuple[str, ...]:
+    """Rates of the slowest and fastest session bracket the middle one."""
+    middle = timed[len(timed) // 2]
+    return (
+        name,
+        str(middle.source),
+        units.seconds(middle.median_s),
+        show.rate(middle),
+        show.rate(timed[-1]),
+        show.rate(timed[0]),
+        str(len(timed)),
+        "",
+    )
+
+
+def _missing_row(row: Measurement) -> tuple[str, ...]:
+    return (row.name, str(row.source), *[units.NOT_AVAILABLE] * 4, "0", row.reason)
+
+
+def _figures(cell: Any) -> list[str]:
+    texts = (o.get("data", {}).get("text/html", "") for o in cell.get("outputs", []))
+    return [t for t in texts if t.startswith("<figure>")]
+
+
+def _printed(cell: Any) -> str:
+    return "".join(o.get("text", "") for o in cell.get("outputs", []))

@@ -1,0 +1,348 @@
+"""The runner: core suite in fresh processes, then every notebook, into one folder.
+
+    runs/<time>/  run.json  sessions/*.json  notebooks/*.ipynb  report.html
+
+Everything that can be wrong with the wish is said before anything is executed.
+Running again with the same folder goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from tqdm import tqdm as Progress
+
+from gpu_lab import hardware, show, store, units
+from gpu_lab.course import engine, manifest, notebooks, report
+from gpu_lab.course.manifest import FAILED, INTERRUPTED, OK, Manifest, Step
+from gpu_lab.records import GpuLabError
+
+SESSIONS = 5
+SESSION_LIMIT_S = 300
+SESSION_UNITS = 10  # of the progress bar; a cell is one
+GRACE_S = 10
+PROFILES = tuple(engine.LIMITS)
+CORE, NOTEBOOK = "core session", "notebook"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What the user asked for, checked: nothing in it can fail for its form."""
+
+    notebooks: dict[str, Path]
+    device: str
+    profile: str
+    seed: int
+    sessions: int
+    out: Path
+    root: Path
+    edition: str = "student"
+    skip: tuple[str, ...] = field(default_factory=tuple)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check the wish, do all steps, write the report; the exit code.
+
+    Raises:
+        GpuLabError: the wish cannot be met; nothing was executed or overwritten.
+    """
+    wish = check(args)
+    plan = start_manifest(wish)
+    with _interruptible():
+        done = _do_steps(wish, plan)
+    finish(wish, done)
+    if any(step.state == INTERRUPTED for step in done.steps):
+        return 130
+    return 1 if done.failed or done.lost else 0
+
+
+def check(args: argparse.Namespace) -> Wish:
+    """The wish as far as it can be checked without executing anything."""
+    if args.profile not in PROFILES:
+        raise GpuLabError(
+            f"unknown profile {args.profile!r}; wanted {', '.join(PROFILES)}"
+        )
+    if args.sessions < 0:
+        raise GpuLabError(f"--sessions {args.sessions}: wanted 0 or more")
+    found = notebooks.paths(tuple(args.names), edition=args.edition)
+    for path in found.values():
+        notebooks.require_parameters(path)
+    device = hardware.choose(hardware.detect(), args.device).label
+    out = (args.out or store.runs_root() / _stamp()).absolute()
+    require_writable(out)
+    store.load_folder(out)
+    root = out.parent if args.out is None else out
+    skip = tuple(filter(None, args.skip.split(",")))
+    return Wish(
+        notebooks=found,
+        device=device,
+        profile=args.profile,
+        seed=args.seed,
+        sessions=args.sessions,
+        out=out,
+        root=root,
+        edition=args.edition,
+        skip=skip + offer_to_skip(root, known=skip),
+    )
+
+
+def require_writable(folder: Path) -> None:
+    """Raise GpuLabError unless files can be made in a folder that is new or a run."""
+    if folder.is_dir() and any(folder.iterdir()) and not _is_run(folder):
+        raise GpuLabError(
+            f"{folder} is not empty and not a run folder; wanted a new name for --out"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise GpuLabError(
+            f"cannot write into {folder}: {error.strerror}; try --out with another one"
+        ) from error
+
+
+def offer_to_skip(root: Path, *, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Name the experiments that a crash interrupted; leave them out if so wished."""
+    journal = store.Journal(root)
+    names = tuple(name for name in journal.unfinished() if name not in known)
+    if not names:
+        return ()
+    print(f"The last run stopped inside {', '.join(names)}.", file=sys.stderr)
+    if not sys.stdin.isatty():
+        print(f"To leave it out: gpu-lab run --skip {','.join(names)}", file=sys.stderr)
+        return ()
+    wanted = input("Skip it this time? [y/N] ").strip().lower() == "y"
+    journal.settle()
+    return names if wanted else ()
+
+
+def start_manifest(wish: Wish) -> Manifest:
+    """All steps, waiting; those that an earlier start finished stay done.
+
+    Raises:
+        GpuLabError: the folder holds a run with other settings.
+    """
+    fresh = Manifest(
+        device=wish.device,
+        profile=wish.profile,
+        seed=wish.seed,
+        created=store.now(),
+        edition=wish.edition,
+    )
+    for number in range(1, wish.sessions + 1):
+        fresh = fresh.with_step(Step(name=f"core {number}", kind=CORE))
+    for name in wish.notebooks:
+        fresh = fresh.with_step(Step(name=name, kind=NOTEBOOK))
+    if _is_run(wish.out):
+        fresh = _go_on(manifest.load(wish.out), fresh, wish.out)
+    manifest.save(fresh, wish.out)
+    return fresh
+
+
+def finish(wish: Wish, done: Manifest) -> None:
+    """Write the report and print the summary; a full disk is said, not raised."""
+    try:
+        path: Path | None = report.write(wish.out, done)
+    except OSError as error:
+        path = None
+        print(f"report.html is lost: {error.strerror}", file=sys.stderr)
+    for text in done.lost:
+        print(f"lost: {text}", file=sys.stderr)
+    print(report.summary(wish.out, done, path))
+
+
+def _do_steps(wish: Wish, plan: Manifest) -> Manifest:
+    with _environment(wish), _bar(wish, plan) as bar:
+        for step in plan.steps:
+            if step.state == OK:
+                bar.update(_size(step, wish))
+                continue
+            bar.set_description(step.name)
+            done = _one_step(step, wish, bar)
+            plan = _keep(plan.with_step(done), wish)
+            _say(done, bar)
+            if done.state == INTERRUPTED:
+                break
+    return plan
+
+
+def _one_step(step: Step, wish: Wish, bar: Progress[NoReturn]) -> Step:
+    start, before = time.monotonic(), bar.n
+    try:
+        done = _core(step, wish) if step.kind == CORE else _notebook(step, wish, bar)
+    except KeyboardInterrupt:
+        done = replace(step, state=INTERRUPTED, cause="stopped by Ctrl-C")
+    except OSError as error:
+        done = replace(step, state=FAILED, cause=f"could not write: {error.strerror}")
+    bar.update(before + _size(step, wish) - bar.n)
+    return replace(done, seconds=round(time.monotonic() - start, 1))
+
+
+def _core(step: Step, wish: Wish) -> Step:
+    """One session of the core suite in a fresh process."""
+    command = [sys.executable, "-m", "gpu_lab.course.session"]
+    command += ["--device", wish.device, "--profile", wish.profile]
+    command += ["--seed", str(wish.seed), "--out", str(wish.out)]
+    cause = _child(command, limit_s=SESSION_LIMIT_S)
+    return replace(step, state=FAILED if cause else OK, cause=cause)
+
+
+def _child(command: list[str], *, limit_s: float) -> str:
+    """Run a child to its end; the cause if it failed. It never outlives us."""
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        _out, errors = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        return f"no end within {limit_s:.0f} s"
+    except KeyboardInterrupt:
+        _wait(process)
+        raise
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    if process.returncode == 0:
+        return ""
+    last = (errors.strip().splitlines() or ["no message"])[-1]
+    return f"the process ended with {process.returncode}: {last}"
+
+
+def _wait(process: subprocess.Popen[str]) -> None:
+    """Let the child save its rows after Ctrl-C, which it got as well."""
+    try:
+        process.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def _notebook(step: Step, wish: Wish, bar: Progress[NoReturn]) -> Step:
+    start = bar.n
+
+    def on_cell(cell: int, cells: int) -> None:
+        bar.set_description(f"{step.name} cell {cell} of {cells}")
+        bar.update(start + cell - 1 - bar.n)
+
+    outcome = engine.execute(
+        wish.notebooks[step.name],
+        wish.out / "notebooks" / f"{step.name}.ipynb",
+        parameters={"device": wish.device, "profile": wish.profile, "seed": wish.seed},
+        limits=engine.LIMITS[wish.profile],
+        on_cell=on_cell,
+    )
+    return replace(
+        step,
+        state=FAILED if outcome.cause else OK,
+        cell=outcome.cell,
+        cells=outcome.cells,
+        line=outcome.line,
+        cause=outcome.cause,
+    )
+
+
+def _keep(plan: Manifest, wish: Wish) -> Manifest:
+    """Save run.json; if the disk is full, remember in memory what was lost."""
+    try:
+        manifest.save(plan, wish.out)
+    except OSError as error:
+        text = f"{manifest.NAME}: {error.strerror}"
+        return replace(plan, lost=tuple(dict.fromkeys((*plan.lost, text))))
+    return plan
+
+
+def _go_on(old: Manifest, fresh: Manifest, out: Path) -> Manifest:
+    same = ("device", "profile", "seed", "edition")
+    for name in same:
+        if getattr(old, name) != getattr(fresh, name):
+            raise GpuLabError(
+                f"{out} holds a run with {name} {getattr(old, name)!r}, wanted "
+                f"{getattr(fresh, name)!r}; choose another --out"
+            )
+    finished = {s.name: s for s in old.steps if s.state == OK}
+    steps = tuple(finished.get(s.name, s) for s in fresh.steps)
+    kept = tuple(s for n, s in finished.items() if n not in {f.name for f in steps})
+    return replace(old, steps=kept + steps, lost=())
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / manifest.NAME).is_file()
+
+
+def _stamp() -> str:
+    return datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+
+
+def _size(step: Step, wish: Wish) -> int:
+    if step.kind == CORE:
+        return SESSION_UNITS
+    path = wish.notebooks.get(step.name)
+    return len(notebooks.read(path).cells) if path else 0
+
+
+def _bar(wish: Wish, plan: Manifest) -> Progress[NoReturn]:
+    total = sum(_size(step, wish) for step in plan.steps)
+    return Progress(total=total, disable=show.quiet(), leave=False, bar_format=BAR)
+
+
+BAR = "{desc} {percentage:3.0f}% |{bar}| {elapsed}, about {remaining} left"
+
+
+def _say(step: Step, bar: Progress[NoReturn]) -> None:
+    took = units.duration(step.seconds)
+    cause = f"  {step.where}{step.cause}" if step.cause else ""
+    bar.write(f"{step.state:11s} {step.name} ({took}){cause}")
+
+
+@contextmanager
+def _environment(wish: Wish) -> Iterator[None]:
+    """What kernels and sessions inherit: where to write, no bars, no other backend."""
+    changed = {
+        store.OUT_VARIABLE: str(wish.out),
+        store.ROOT_VARIABLE: str(wish.root),
+        store.SKIP_VARIABLE: ",".join(wish.skip),
+        show.PROGRESS_VARIABLE: "0",
+        "MPLBACKEND": None,  # agg here would leave the notebooks without pictures
+    }
+    before = {name: os.environ.get(name) for name in changed}
+    _set(changed)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(variables: dict[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C and a polite kill both end the run in order, even in the background."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, stop) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

@@ -1,0 +1,11 @@
+"""Self-checks: a small function says PASS, NOT YET and why, TODO, or not here.
+
+One file per notebook. ALL is what the tests walk over.
+"""
+
+from gpu_lab.exercises import start_here
+from gpu_lab.exercises.frame import Exercise, Kind, Verdict
+
+ALL: tuple[Exercise, ...] = (*start_here.EXERCISES,)
+
+__all__ = ["ALL", "Exercise", "Kind", "Verdict", "start_here"]

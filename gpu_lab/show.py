@@ -1,0 +1,181 @@
+"""Small views for notebooks and terminals: passport, tables, verdicts, progress."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gpu_lab import units
+from gpu_lab.records import Device, Ladder, Link, Machine, Measurement
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+PROGRESS_VARIABLE = "GPU_LAB_PROGRESS"
+T = TypeVar("T")
+
+
+class Table:
+    """A pandas DataFrame that shows its texts whole: HTML in Jupyter, else text."""
+
+    def __init__(
+        self, rows: Iterable[Sequence[str]], columns: Sequence[str], legend: str = ""
+    ) -> None:
+        """A table of texts; the legend stands once below it."""
+        import pandas
+
+        self.frame: DataFrame = pandas.DataFrame(list(rows), columns=list(columns))
+        self.legend = legend
+
+    def _repr_html_(self) -> str:
+        import pandas
+
+        with pandas.option_context("display.max_colwidth", None):
+            table = self.frame.to_html(index=False, border=0, justify="left")
+        return f"{table}<p><small>{self.legend}</small></p>" if self.legend else table
+
+    def __repr__(self) -> str:
+        """Aligned text: what a terminal, a test and a screen reader get."""
+        text = self.frame.to_string(index=False, justify="left", max_colwidth=None)
+        return f"{text}\n{self.legend}" if self.legend else text
+
+
+def passport(machine: Machine, device: Device) -> Table:
+    """Which machine this is: the same rows everywhere, n/a where nobody can tell."""
+    return Table(passport_rows(machine, device), ("passport", "this machine"))
+
+
+def passport_rows(machine: Machine, device: Device) -> list[tuple[str, str]]:
+    """Rows of the passport as (what, text)."""
+    versions = machine.versions
+    build = next(
+        (f"{k} {versions[k]}" for k in ("cuda", "hip") if k in versions), "CPU"
+    )
+    state = device.state
+    return [
+        ("device", f"{device.label} {device.name}{_marks(device)}"),
+        ("device memory", units.memory(device.memory_bytes)),
+        ("link", link(device.link) if device.is_gpu else units.NOT_AVAILABLE),
+        ("device power", units.power(state.power_w if state else None)),
+        ("device heat", units.temperature(state.temperature_c if state else None)),
+        ("processor", f"{machine.cpu_name}, {machine.cpu_threads} threads"),
+        ("memory", units.memory(machine.memory_bytes)),
+        ("system", f"{machine.system} {machine.environment}".strip()),
+        ("power source", machine.power_source or units.NOT_AVAILABLE),
+        ("driver", machine.driver_version or units.NOT_AVAILABLE),
+        ("torch", f"{versions.get('torch', units.NOT_AVAILABLE)} ({build} build)"),
+        ("other devices", _others(machine, device)),
+    ]
+
+
+def link(found: Link | None) -> str:
+    """The link as negotiated, such as "PCIe 4 x4 (max 4 x16)"."""
+    if found is None or found.pcie_width_current is None:
+        return "not told"
+    now = f"PCIe {found.pcie_gen_current} x{found.pcie_width_current}"
+    return f"{now} (max {found.pcie_gen_max} x{found.pcie_width_max})"
+
+
+def measurements(rows: Iterable[Measurement]) -> Table:
+    """Rows with source, median time, rate and spread; reasons where there is none."""
+    return Table(
+        [_measurement_row(m) for m in rows],
+        ("experiment", "source", "time (ms)", "rate", "spread", "remark"),
+        units.LEGEND,
+    )
+
+
+def rate(row: Measurement) -> str:
+    """Rate of a row in its own unit; n/a where there is none."""
+    if row.work_unit == "FLOP":
+        return units.flops(row.rate)
+    return units.bandwidth(row.rate if row.work_unit == "byte" else None)
+
+
+def ladder(found: Ladder) -> Table:
+    """The six rungs, bottom first, numbered from 1."""
+    rows = [
+        (str(i), r.name, r.answer, r.evidence) for i, r in enumerate(found.rungs, 1)
+    ]
+    return Table(rows, ("rung", "name", "answer", "evidence"))
+
+
+def ladder_sentence(found: Ladder) -> str:
+    """How high this machine stands, and what to do about the first failed rung."""
+    where = f"{found.owner} stands on rung {found.height} of {len(found.rungs)}."
+    if found.first_failed is None:
+        return where
+    return f"{where} First failed: {found.first_failed.name}. {found.remedy}"
+
+
+def ratio_sentence(what: str, first: Measurement, second: Measurement) -> str:
+    """How the median times of two rows compare, or why that cannot be said."""
+    if not (first.median_s and second.median_s):
+        missing = first if not first.available else second
+        return f"{what}: NOT MEASURABLE HERE ({missing.reason})"
+    noisy = [row.name for row in (first, second) if row.noisy]
+    doubt = f"; noisy, run again: {', '.join(noisy)}" if noisy else ""
+    found = units.ratio(second.median_s / first.median_s)
+    return f"{what}: {found} ({first.source}){doubt}"
+
+
+def verdict(title: str, checks: dict[str, bool]) -> None:
+    """Print a count and one fixed line per check.
+
+    Raises:
+        AssertionError: a check is false; the message names all that are.
+    """
+    print(f"{title}: {len(checks)} checks")
+    for text, good in checks.items():
+        print(f"{'ok' if good else 'NOT OK'}  {text}")
+    failed = [text for text, good in checks.items() if not good]
+    assert not failed, f"not true: {'; '.join(failed)}"
+
+
+def progress(items: Iterable[T], *, what: str) -> Iterable[T]:
+    """The same items with a progress bar; silent when nobody watches."""
+    if quiet():
+        return items
+    from tqdm.auto import tqdm
+
+    return tqdm(items, desc=what, leave=False)
+
+
+def quiet() -> bool:
+    """True when no bar may be shown: switched off, or not a terminal or notebook."""
+    if os.environ.get(PROGRESS_VARIABLE) == "0":
+        return True
+    return not _in_notebook() and not sys.stderr.isatty()
+
+
+def _in_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return hasattr(shell, "kernel")
+
+
+def _marks(device: Device) -> str:
+    simulated = " [SIMULATED]" if device.simulated else ""
+    return f"{simulated} [not usable: {device.lost}]" if device.lost else simulated
+
+
+def _others(machine: Machine, device: Device) -> str:
+    others = [d for d in machine.gpus if d.label != device.label]
+    names = (f"{d.label} {d.name}{_marks(d)}" for d in others)
+    return "; ".join(names) or "none"
+
+
+def _measurement_row(row: Measurement) -> tuple[str, ...]:
+    spread: Any = None
+    if row.median_s and row.iqr_s is not None:
+        spread = row.iqr_s / row.median_s
+    return (
+        row.name,
+        str(row.source),
+        units.milliseconds(row.median_s),
+        rate(row),
+        units.percent(spread),
+        row.reason,
+    )

@@ -1,0 +1,103 @@
+"""Front doors: help with an example, one-line errors, exit codes."""
+
+import functools
+import json
+from pathlib import Path
+
+import pytest
+
+from gpu_lab import cli, facts
+from gpu_lab.course import session
+
+COMMANDS = ("run", "detect", "doctor", "bench")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main([command, "--help"])
+    assert stop.value.code == 0
+    assert f"Example: gpu-lab {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ([], "required"),
+        (["dance"], "invalid choice: 'dance'"),
+        (["run", "--seed", "x"], "invalid int value: 'x'"),
+        (["doctor", "--form", "x"], "unrecognized arguments"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_2(args, words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(args)
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_detect_prints_the_passport_and_one_json_object(capsys):
+    assert cli.main(["detect"]) == 0
+    assert "processor" in capsys.readouterr().out
+    assert cli.main(["detect", "--json"]) == 0
+    machine = json.loads(capsys.readouterr().out)
+    assert machine["devices"][0]["backend"] == "cpu"
+
+
+def test_doctor_without_a_gpu_is_no_fault_and_names_one_command(capsys, monkeypatch):
+    nothing = functools.cache(lambda: ())
+    monkeypatch.setattr("gpu_lab.hardware.host.gpus_listed", nothing)
+    assert cli.main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("pip install -r ") == 1
+    assert "OS lists a GPU" in out
+
+
+@pytest.mark.parametrize("path", facts.files("ladders", suffix=".json"), ids=str)
+def test_doctor_replays_a_stored_ladder(path, capsys):
+    assert cli.main(["doctor", "--from", str(path)]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("CITED: ")
+    assert "First failed: " in out
+    assert "Install command" not in out  # it is not about this machine
+
+
+def test_doctor_with_a_file_that_is_no_ladder(tmp_path, capsys):
+    file = tmp_path / "x.json"
+    file.write_text("{}")
+    assert cli.main(["doctor", "--from", str(file)]) == 2
+    assert "wanted a stored ladder" in capsys.readouterr().err
+
+
+def test_bench_prints_a_table_or_json(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("GPU_LAB_RUNS", str(tmp_path))
+    wanted = ["h2d", "--device", "cpu"]
+    assert cli.main(["bench", *wanted]) == 0
+    assert "NOT MEASURABLE HERE" in capsys.readouterr().out
+    assert cli.main(["bench", *wanted, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [m["name"] for m in found["measurements"]] == ["h2d"]
+
+
+def test_bench_with_an_unknown_row(capsys):
+    assert cli.main(["bench", "teapot"]) == 2
+    error = capsys.readouterr().err
+    assert "no benchmark 'teapot'; wanted some of: matmul_fp32" in error
+
+
+def test_ctrl_c_is_130_in_one_line(monkeypatch, capsys):
+    def stop(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "measure_core", stop)
+    assert cli.main(["bench"]) == 130
+    assert capsys.readouterr().err == "gpu-lab bench: stopped by Ctrl-C\n"
+
+
+def test_a_session_process_that_cannot_start_says_why(tmp_path, capsys):
+    args = ["--device", "cuda:7", "--out", str(tmp_path / "x")]
+    assert session.main(args) == 2
+    assert "'cuda:7' is not usable here" in capsys.readouterr().err
+    assert not Path(tmp_path / "x").exists()
