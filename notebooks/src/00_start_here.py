@@ -37,7 +37,9 @@ plan = timing.PLANS[profile]
 # %% tags=["nbval-ignore-output", "slide"]
 machine = hardware.detect()
 gpu = hardware.choose(machine, device)
-lab = store.open_session("00_start_here", machine, gpu, profile=profile, seed=seed)
+lab = store.open_session(
+    "00_start_here", machine, gpu, profile=profile, seed=seed
+)
 show.passport(machine, gpu)
 
 # %% [markdown]
