@@ -131,23 +131,18 @@ def _doctor_command(commands: Commands[Parser]) -> None:
 
 
 def _doctor(args: argparse.Namespace) -> int:
-    from gpu_lab import hardware, show
+    from gpu_lab import hardware
 
     if args.stored:
         findings, about = hardware.load_findings(args.stored)
-        ladder = hardware.climb(findings, device=about["title"])
         print(f"{about['kind']}: {about['source']}")
-        command = ""
-    else:
-        machine = hardware.detect()
-        device = hardware.ladder_device(machine, hardware.choose(machine))
-        ladder = hardware.climb(hardware.inspect(device), device=device.label)
-        command = hardware.install_command(machine)
-    _print_rungs(ladder)
-    print(f"\n{show.ladder_sentence(ladder)}")
-    if command:
-        print(f"\nInstall command for this machine:\n  {command}")
-    return EXIT_FINDING if hardware.broken(ladder) else 0
+        return _print_ladder(hardware.climb(findings, device=about["title"]))
+    machine = hardware.detect()
+    devices = machine.gpus or machine.devices[:1]
+    codes = [_print_ladder(hardware.live_ladder(machine, d)) for d in devices]
+    print("Install command for this machine:")
+    print(f"  {hardware.install_command(machine)}")
+    return max(codes)
 
 
 def _bench_command(commands: Commands[Parser]) -> None:
@@ -191,9 +186,13 @@ def _print_pairs(rows: Sequence[tuple[str, str]]) -> None:
         print(f"{what:15s} {text}")
 
 
-def _print_rungs(ladder: records.Ladder) -> None:
+def _print_ladder(ladder: records.Ladder) -> int:
+    from gpu_lab import hardware, show
+
     for number, rung in enumerate(ladder.rungs, 1):
         print(f"{number}  {rung.answer:11s}  {rung.name:28s}  {rung.evidence}")
+    print(f"\n{show.ladder_sentence(ladder)}\n")
+    return EXIT_FINDING if hardware.broken(ladder) else 0
 
 
 if __name__ == "__main__":

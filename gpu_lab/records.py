@@ -206,6 +206,12 @@ class Measurement:
         """True when IQR / median is above NOISY."""
         return bool(self.median_s and (self.iqr_s or 0.0) / self.median_s > NOISY)
 
+    def time_ratio(self, other: Measurement) -> float | None:
+        """This row's median time over that of the other; None without both."""
+        if self.median_s and other.median_s:
+            return self.median_s / other.median_s
+        return None
+
     @property
     def rate(self) -> float | None:
         """Work a second (`work_unit` / s) at the median time."""
@@ -258,7 +264,7 @@ class Ladder:
     @property
     def owner(self) -> str:
         """Whose ladder it is, in words: a CPU has none of its own."""
-        return "this machine" if self.device == "cpu" else self.device
+        return "This machine" if self.device == "cpu" else self.device
 
     @property
     def first_failed(self) -> Rung | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_lab import units
 from gpu_lab.records import Device, Ladder, Link, Machine, Measurement
+from gpu_lab.store import SKIP_VARIABLE
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -34,6 +35,8 @@ class Table:
 
         with pandas.option_context("display.max_colwidth", None):
             table = self.frame.to_html(index=False, border=0, justify="left")
+        # Jupyter sets cells flush right, which texts are hard to read in.
+        table = table.replace("<td>", '<td style="text-align: left">')
         return f"{table}<p><small>{self.legend}</small></p>" if self.legend else table
 
     def __repr__(self) -> str:
@@ -42,9 +45,16 @@ class Table:
         return f"{text}\n{self.legend}" if self.legend else text
 
 
-def passport(machine: Machine, device: Device) -> Table:
-    """Which machine this is: the same rows everywhere, n/a where nobody can tell."""
-    return Table(passport_rows(machine, device), ("passport", "this machine"))
+def passport(machine: Machine, device: Device, *, crashed: Sequence[str] = ()) -> Table:
+    """Which machine this is: the same rows everywhere, n/a where nobody can tell.
+
+    Args:
+        crashed: experiments inside which the machine stopped before.
+    """
+    skip = f"{SKIP_VARIABLE}={','.join(crashed)} leaves it out"
+    stopped = f"{', '.join(crashed)}; {skip}" if crashed else "none"
+    rows = [*passport_rows(machine, device), ("stopped inside before", stopped)]
+    return Table(rows, ("passport", "this machine"))
 
 
 def passport_rows(machine: Machine, device: Device) -> list[tuple[str, str]]:
@@ -112,13 +122,13 @@ def ladder_sentence(found: Ladder) -> str:
 
 def ratio_sentence(what: str, first: Measurement, second: Measurement) -> str:
     """How the median times of two rows compare, or why that cannot be said."""
-    if not (first.median_s and second.median_s):
+    found = second.time_ratio(first)
+    if found is None:
         missing = first if not first.available else second
         return f"{what}: NOT MEASURABLE HERE ({missing.reason})"
     noisy = [row.name for row in (first, second) if row.noisy]
     doubt = f"; noisy, run again: {', '.join(noisy)}" if noisy else ""
-    found = units.ratio(second.median_s / first.median_s)
-    return f"{what}: {found} ({first.source}){doubt}"
+    return f"{what}: {units.ratio(found)} ({first.source}){doubt}"
 
 
 def verdict(title: str, checks: dict[str, bool]) -> None:

@@ -19,21 +19,14 @@ import msgspec
 import psutil
 
 from gpu_lab import __version__, records, redact
-from gpu_lab.records import (
-    Answer,
-    Device,
-    GpuLabError,
-    Ladder,
-    Machine,
-    Measurement,
-    Session,
-)
+from gpu_lab.records import Answer, Device, GpuLabError, Ladder, Measurement, Session
 
 OUT_VARIABLE = "GPU_LAB_OUT"
 ROOT_VARIABLE = "GPU_LAB_RUNS"
 SKIP_VARIABLE = "GPU_LAB_SKIP"
 JOURNAL = "journal.jsonl"
 STATED = "stated.json"
+FAILED = "failed"
 SKIPPED = "skipped at the user's wish: the machine stopped inside it last time"
 
 
@@ -113,7 +106,7 @@ def write_text(data: str, path: Path) -> None:
 
 def schema() -> dict[str, Any]:
     """JSON schema of a session file, as stored in data/schema/session-1.json."""
-    return msgspec.json.schema(Session)
+    return dict(records.plain(msgspec.json.schema(Session)))
 
 
 def runs_root() -> Path:
@@ -209,6 +202,8 @@ class Recorder:
         self.session = session
         self.device = session.machine.device(session.device)
         self._journal = journal
+        # Experiments inside which an earlier process died; a view offers to skip them.
+        self.crashed = tuple(journal.unfinished()) if journal else ()
         save(session, path)
 
     def measure(
@@ -280,7 +275,7 @@ class Recorder:
 
 def open_session(
     suite: str,
-    machine: Machine,
+    machine: records.Machine,
     device: Device,
     *,
     profile: str,
@@ -347,4 +342,4 @@ def _no_number(word: str) -> Any:
 
 def _one_line(error: Exception) -> str:
     first = (str(error).strip() or "no text").splitlines()[0]
-    return f"failed: {type(error).__name__}: {first}"
+    return f"{FAILED}: {type(error).__name__}: {first}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,13 +25,11 @@ def forget() -> None:
 
 
 @pytest.fixture(autouse=True)
-def clean_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def clean_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No variable and no runs of the user's, no answers kept by an earlier test."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("GPU_LAB_RUNS", str(tmp_path / "runs"))
-    forget()
-    yield
     forget()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_lab import cli, facts
+from gpu_lab import bench, cli, facts, hardware, store
 from gpu_lab.course import session
 
 COMMANDS = ("run", "detect", "doctor", "bench")
@@ -101,3 +101,21 @@ def test_a_session_process_that_cannot_start_says_why(tmp_path, capsys):
     assert session.main(args) == 2
     assert "'cuda:7' is not usable here" in capsys.readouterr().err
     assert not Path(tmp_path / "x").exists()
+
+
+def test_a_failed_row_fails_its_session_but_not_the_other_rows(
+    tmp_path, capsys, monkeypatch
+):
+    def broken() -> None:
+        raise MemoryError("planted")
+
+    rows = (
+        ("matmul_fp32", broken),
+        ("h2d", dict(bench.core_suite(device=hardware.cpu_device()))["h2d"]),
+    )
+    monkeypatch.setattr("gpu_lab.bench.core_suite", lambda **_: rows)
+    monkeypatch.setenv("GPU_LAB_RUNS", str(tmp_path))
+    assert session.main(["--device", "cpu", "--out", str(tmp_path)]) == 1
+    assert "matmul_fp32 failed: MemoryError: planted" in capsys.readouterr().err
+    (saved,) = store.load_folder(tmp_path)
+    assert [m.name for m in saved.measurements] == ["matmul_fp32", "h2d"]

@@ -65,7 +65,7 @@ FAULTS = {
         Fault("a shape", "matmul_512_again", "matmul_513_again"),
         Fault("a unit", r"(\d) TFLOPS", r"\1 GFLOPS"),
         Fault("a unit of a column", r"time \(ms\)", "time (s)"),
-        Fault("a time", r"<td>\d+\.\d+</td>", "<td>777.5</td>", caught=False),
+        Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
         Fault("a rate", r"\d+(\.\d+)? TFLOPS", "777.0 TFLOPS", caught=False),
     ),
 }

@@ -65,7 +65,7 @@ def test_noisy_begins_above_the_named_threshold() -> None:
     ],
 )
 def test_impossible_rows_are_rejected(fields: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="^row: "):
+    with pytest.raises(ValueError, match=r"^row: "):
         row(**fields)
 
 

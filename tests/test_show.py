@@ -41,6 +41,12 @@ def test_passport_has_the_same_rows_on_every_machine():
     assert on_cpu["other devices"] == "cuda:0 some GPU [SIMULATED]"
 
 
+def test_passport_names_what_the_machine_stopped_inside():
+    stopped = show.passport(MACHINE, GPU, crashed=["h2d"]).frame.iloc[-1].tolist()
+    assert stopped[1] == "h2d; GPU_LAB_SKIP=h2d leaves it out"
+    assert show.passport(MACHINE, GPU).frame.iloc[-1, 1] == "none"
+
+
 def test_tables_show_long_texts_whole_in_both_forms():
     long = "x" * 300
     table = show.Table([("a", long)], ("k", "v"), "legend")

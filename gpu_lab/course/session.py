@@ -63,7 +63,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args(argv)
     try:
-        measure_core(
+        session = measure_core(
             device=args.device, profile=args.profile, seed=args.seed, folder=args.out
         )
     except KeyboardInterrupt:
@@ -71,7 +71,10 @@ def main(argv: list[str] | None = None) -> int:
     except (GpuLabError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    return 0
+    failed = [m for m in session.measurements if m.reason.startswith(store.FAILED)]
+    for row in failed:
+        print(f"{row.name} {row.reason}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 from gpu_lab.hardware import host, nvidia, nvml, torch_view
 from gpu_lab.hardware.install import install_command
 from gpu_lab.hardware.ladder import broken, climb, inspect, load_findings
-from gpu_lab.records import Device, GpuLabError, Machine
+from gpu_lab.records import Device, GpuLabError, Ladder, Machine
 
 __all__ = [
     "broken",
@@ -22,6 +22,7 @@ __all__ = [
     "inspect",
     "install_command",
     "ladder_device",
+    "live_ladder",
     "load_findings",
 ]
 
@@ -104,6 +105,12 @@ def ladder_device(machine: Machine, device: Device) -> Device:
     if device.is_gpu:
         return device
     return next(iter(machine.gpus), device)
+
+
+def live_ladder(machine: Machine, device: Device) -> Ladder:
+    """The ladder of this machine now, climbed for `ladder_device`."""
+    wanted = ladder_device(machine, device)
+    return climb(inspect(wanted), device=wanted.label)
 
 
 def _join(device: Device, listed: tuple[Device, ...]) -> Device:

@@ -110,6 +110,9 @@ def _run_apart(command: list[str], *, limit_s: float) -> tuple[str, str]:
         output, _ = process.communicate(timeout=KILL_LIMIT_S)
     except subprocess.TimeoutExpired as error:
         output = _as_text(error.stdout)
+        for pipe in filter(None, (process.stdout, process.stderr)):
+            pipe.close()
+        process.poll()  # reaps it if only its pipes were held by another
     return output, f"no answer within {limit_s:g} s"
 
 

@@ -40,7 +40,7 @@ gpu = hardware.choose(machine, device)
 lab = store.open_session(
     "00_start_here", machine, gpu, profile=profile, seed=seed
 )
-show.passport(machine, gpu)
+show.passport(machine, gpu, crashed=lab.crashed)
 
 # %% [markdown]
 # Read it from the top: the first row is the device that all cells below run on. A
@@ -66,8 +66,7 @@ _ = lab.state(dock=dock, cable=cable)
 # **Guess** before you run the next cell: how many of the six rungs hold here?
 
 # %% tags=["nbval-ignore-output"]
-findings = hardware.inspect(hardware.ladder_device(machine, gpu))
-ladder = lab.ladder(hardware.climb(findings, device=gpu.label))
+ladder = lab.ladder(hardware.live_ladder(machine, gpu))
 show.ladder(ladder)
 
 # %% tags=["slide", "nbval-ignore-output"]
@@ -115,7 +114,7 @@ print(show.ratio_sentence("largest against smallest, time", rows[0], rows[2]))
 # ### How far off was your guess?
 
 # %% tags=["nbval-ignore-output"]
-measured = (rows[2].median_s or 1) / (rows[0].median_s or 1)
+measured = rows[2].time_ratio(rows[0])
 lab.answer(exercises.start_here.matmul_ratio.predict(guess, measured))
 
 # %% [markdown] tags=["slide"]

@@ -1,0 +1,210 @@
+"""Benchmarks at tiny sizes: positive times, right work, wrong results refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from gpu_lab import bench
+from gpu_lab.bench import rows, suite
+from gpu_lab.bench.rows import WrongResult
+from gpu_lab.records import Device, Measurement, Source
+from gpu_lab.timing import Plan
+
+TINY = Plan(budget_s=0.005, min_samples=2, max_samples=3, sample_s=0.0001, warmup=1)
+Bench = Callable[..., Measurement]
+COPIES: list[tuple[Bench, str, float]] = [
+    (bench.host_copy, "host_copy", 2.0),
+    (bench.device_copy, "device_copy", 2.0),
+    (bench.host_to_device, "h2d", 1.0),
+    (bench.device_to_host, "d2h", 1.0),
+]
+each_copy = pytest.mark.parametrize(("copy", "name", "factor"), COPIES)
+
+
+def require_whole(row: Measurement, device: Device, source: Source) -> None:
+    """Positive samples with as many CPU times, on that device."""
+    assert row.available
+    assert row.source is source
+    assert row.device == device.label
+    assert 1 <= len(row.times_s) <= 3
+    assert len(row.cpu_times_s) == len(row.times_s)
+    assert row.number_per_run >= 1
+    assert row.method_version >= 1
+    assert row.rate
+    assert row.rate > 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_matmul(cpu: Device, dtype: str) -> None:
+    row = bench.matmul(16, device=cpu, dtype=dtype, plan=TINY, seed=3)
+    require_whole(row, cpu, Source.MEASURED)
+    assert row.name == f"matmul_{dtype}_16"
+    assert (row.work, row.work_unit) == (2 * 16**3, "FLOP")
+    assert row.tflops
+    assert row.settings["n"] == 16
+    assert row.settings["dtype"] == dtype
+    assert row.settings["seed"] == 3
+    assert {"allow_tf32", "threads"} <= set(row.settings)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_matmul_smaller_than_the_rows_it_checks(cpu: Device, n: int) -> None:
+    require_whole(bench.matmul(n, device=cpu, plan=TINY), cpu, Source.MEASURED)
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype"), [(0, "float32"), (-4, "float32"), (4, "float64"), (4, "int8")]
+)
+def test_matmul_refuses(cpu: Device, n: int, dtype: str) -> None:
+    with pytest.raises(ValueError, match=f"found {n}, '{dtype}'"):
+        bench.matmul(n, device=cpu, dtype=dtype, plan=TINY)
+
+
+@pytest.mark.parametrize("fault", [1.1, 0.0, float("nan"), float("inf")])
+def test_a_wrong_product_is_not_timed(
+    cpu: Device, monkeypatch: pytest.MonkeyPatch, fault: float
+) -> None:
+    honest = torch.mm
+
+    def wrong(a: Any, b: Any, out: Any = None) -> Any:
+        return honest(a, b) * fault
+
+    monkeypatch.setattr(torch, "mm", wrong)
+    with pytest.raises(WrongResult, match=r"relative error .* do not trust"):
+        bench.matmul(16, device=cpu, plan=TINY)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_product_of_a_seed_is_always_the_same(cpu: Device, dtype: str) -> None:
+    before = torch.random.get_rng_state()
+    bench.matmul(8, device=cpu, dtype=dtype, plan=TINY, seed=1)
+    assert torch.equal(before, torch.random.get_rng_state())  # no global state
+
+
+@each_copy
+def test_copies_on_the_stand_in(
+    stand_in: Device, copy: Bench, name: str, factor: float
+) -> None:
+    row = copy(4096, device=stand_in, plan=TINY)
+    require_whole(row, stand_in, Source.SIMULATED)
+    assert row.name == name
+    assert (row.work, row.work_unit) == (factor * 4096, "byte")
+    assert row.gb_per_s
+    assert row.settings["size_bytes"] == 4096
+
+
+@each_copy
+def test_copies_on_a_cpu(cpu: Device, copy: Bench, name: str, factor: float) -> None:
+    row = copy(4096, device=cpu, plan=TINY)
+    if name == "host_copy":
+        require_whole(row, cpu, Source.MEASURED)
+        assert row.work == factor * 4096
+    else:
+        assert row.source is Source.NOT_MEASURABLE
+        assert (row.name, row.times_s) == (name, ())
+        assert "needs a GPU" in row.reason
+
+
+@each_copy
+@pytest.mark.parametrize("size_bytes", [0, -1])
+def test_copies_refuse_nothing(
+    stand_in: Device, copy: Bench, name: str, factor: float, size_bytes: int
+) -> None:
+    with pytest.raises(ValueError, match=f"wanted at least 1 byte, found {size_bytes}"):
+        copy(size_bytes, device=stand_in, plan=TINY)
+
+
+@each_copy
+def test_a_wrong_copy_is_not_timed(
+    stand_in: Device,
+    monkeypatch: pytest.MonkeyPatch,
+    copy: Bench,
+    name: str,
+    factor: float,
+) -> None:
+    honest = torch.Tensor.copy_
+
+    def wrong(target: Any, source: Any, non_blocking: bool = False) -> Any:
+        honest(target, source)
+        target[-1] ^= 1
+        return target
+
+    monkeypatch.setattr(torch.Tensor, "copy_", wrong)
+    with pytest.raises(WrongResult, match=f"{name}: the copy is not bit-equal"):
+        copy(64, device=stand_in, plan=TINY)
+
+
+def test_pinned_or_pageable_is_a_setting(stand_in: Device) -> None:
+    for pinned in (True, False):
+        row = bench.host_to_device(64, device=stand_in, pinned=pinned, plan=TINY)
+        assert row.settings["pinned"] is pinned
+
+
+def test_launch(stand_in: Device, cpu: Device) -> None:
+    row = bench.launch(device=stand_in, plan=TINY)
+    require_whole(row, stand_in, Source.SIMULATED)
+    assert (row.work, row.work_unit) == (1, "launch")
+    assert (row.gb_per_s, row.tflops) == (None, None)
+    none = bench.launch(device=cpu, plan=TINY)
+    assert none.source is Source.NOT_MEASURABLE
+    assert "launches nothing" in none.reason
+
+
+def test_random_bytes_are_seeded_and_not_zero() -> None:
+    one, same, other = (rows.random_bytes(1000, seed=s) for s in (0, 0, 1))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    assert len(one.unique()) > 200
+    assert one.dtype == torch.uint8
+
+
+# -- the core suite --
+
+
+def test_the_core_suite_has_the_same_rows_everywhere(
+    cpu: Device, stand_in: Device
+) -> None:
+    gpu = Device(backend="cuda", name="real")
+    for device in (cpu, stand_in, gpu):
+        names = [name for name, _ in bench.core_suite(device=device)]
+        assert names == list(bench.CORE)
+    assert len(bench.CORE) == len(set(bench.CORE)) == 8
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core suite with sizes and budgets of a test."""
+    for name in ("CPU_MATMUL_N", "CPU_HALF_N", "GPU_MATMUL_N"):
+        monkeypatch.setattr(suite, name, 8)
+    for name in ("COPY_BYTES", "TRANSFER_BYTES"):
+        monkeypatch.setattr(suite, name, 1024)
+    for name in ("CPU_BUDGET_S", "GPU_BUDGET_S"):
+        monkeypatch.setattr(suite, name, 0.002)
+
+
+@pytest.mark.usefixtures("small")
+def test_the_core_suite_on_a_cpu(cpu: Device) -> None:
+    found = {name: call() for name, call in bench.core_suite(device=cpu, seed=2)}
+    measured = {name for name, row in found.items() if row.available}
+    assert measured == {"matmul_fp32", "matmul_fp16", "matmul_bf16", "host_copy"}
+    assert all(found[name].source is Source.MEASURED for name in measured)
+    assert all(found[name].reason for name in set(found) - measured)
+    assert found["host_copy"].settings["seed"] == 2
+
+
+@pytest.mark.usefixtures("small")
+def test_the_core_suite_on_the_stand_in(stand_in: Device) -> None:
+    found = [call() for _, call in bench.core_suite(device=stand_in)]
+    assert [row.source for row in found] == [Source.SIMULATED] * 8
+    assert all(row.device == "cuda:0" for row in found)
+
+
+def test_sizes_of_the_core_suite(cpu: Device, stand_in: Device) -> None:
+    gpu = Device(backend="cuda", name="real")
+    assert suite._matmul_sizes(gpu) == (suite.GPU_MATMUL_N, suite.GPU_MATMUL_N)
+    for device in (cpu, stand_in):
+        assert suite._matmul_sizes(device) == (suite.CPU_MATMUL_N, suite.CPU_HALF_N)
