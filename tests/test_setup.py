@@ -447,7 +447,8 @@ def test_every_variant_of_the_installer_has_its_file(installer: ModuleType) -> N
 
 def make(*arguments: str) -> subprocess.CompletedProcess[str]:
     # Without the variables of a `make test` that may be running these tests.
-    env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS")}
+    outer = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "GPU_LAB_REQUIRE_BROWSER")
+    env = {k: v for k, v in os.environ.items() if k not in outer}
     return call("make", *arguments, env=env)
 
 
