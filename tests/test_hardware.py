@@ -516,7 +516,8 @@ def test_probe_finds_a_wrong_kernel(
 def test_the_probe_program_does_not_see_what_only_the_driver_lists(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(nvidia, "devices", lambda: (gpu(0, "0:01:00.0"),))
+    listed = gpu(0, "0:01:00.0", capability="8.6")
+    monkeypatch.setattr(nvidia, "devices", lambda: (listed,))
     monkeypatch.setattr(torch_view, "devices", lambda: ())
     assert hardware.find_devices()[0].label == "cuda:0"
     torch_view.main("cuda:0")

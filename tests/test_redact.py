@@ -220,6 +220,7 @@ def test_names(given: str, wanted: str) -> None:
         ("sk-proj-aBcDeFgHiJkLmNoP1234567890", "<secret>"),
         ("Authorization: Bearer abc123.def456", "Authorization: Bearer <secret>"),
         ("Authorization: Basic amFuZTpwdw==", "Authorization: Basic <secret>"),
+        ("sent bearer abc123.def456", "sent bearer <secret>"),
         ("http://x/lab?token=0123abcdef0123", "http://x/lab?token=<secret>"),
         ("password: hunter2", "password: <secret>"),
         ('{"api_key": "abcdef123"}', '{"api_key": "<secret>"}'),

@@ -46,5 +46,6 @@ MALFORMED_GUESSES = {
     "wrong sign": ("-40x", "wrong sign"),
     "zero": ("0x", "wrong sign"),
     "no number": ("many", "not a number"),
+    "infinite": ("1e999x", "too large"),
     "two dots": ("1.2.3x", "not a number"),
 }

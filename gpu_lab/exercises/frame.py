@@ -6,6 +6,7 @@ session; P prediction, which is recorded with its distance and never failed.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -132,6 +133,8 @@ def parse_guess(guess: Any, *, unit: str) -> float:
         raise NotYet(f"{guess!r} has no unit; {example}")
     if found[2].strip() != unit:
         raise NotYet(f"the unit is {unit}, not {found[2].strip()}; {example}")
+    if not math.isfinite(value):
+        raise NotYet(f"{guess!r} is too large to be a guess; {example}")
     if value <= 0:
         raise NotYet(f"{guess!r} has the wrong sign: this quantity is above zero")
     return value

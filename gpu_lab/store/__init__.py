@@ -1,0 +1,59 @@
+"""Sessions as JSON files, and the journal that survives a crash.
+
+A session file is written whole and atomically after every experiment, so that a dead
+kernel or a full disk loses at most the running one. What is written is redacted.
+"""
+
+from gpu_lab.store.files import (
+    OUT_VARIABLE,
+    ROOT_VARIABLE,
+    StoreError,
+    free_name,
+    load,
+    load_folder,
+    now,
+    out_folder,
+    runs_root,
+    save,
+    schema,
+    write_json,
+    write_text,
+)
+from gpu_lab.store.journal import (
+    JOURNAL,
+    Journal,
+)
+from gpu_lab.store.recorder import (
+    FAILED,
+    SKIP_VARIABLE,
+    SKIPPED,
+    STATED,
+    Recorder,
+    open_session,
+    stated_before,
+)
+
+__all__ = [
+    "FAILED",
+    "JOURNAL",
+    "OUT_VARIABLE",
+    "ROOT_VARIABLE",
+    "SKIPPED",
+    "SKIP_VARIABLE",
+    "STATED",
+    "Journal",
+    "Recorder",
+    "StoreError",
+    "free_name",
+    "load",
+    "load_folder",
+    "now",
+    "open_session",
+    "out_folder",
+    "runs_root",
+    "save",
+    "schema",
+    "stated_before",
+    "write_json",
+    "write_text",
+]

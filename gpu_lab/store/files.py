@@ -1,0 +1,143 @@
+"""Session files: validated when read, redacted and atomic when written."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpu_lab import __version__, records, redact
+from gpu_lab.records import GpuLabError, Session
+
+OUT_VARIABLE = "GPU_LAB_OUT"
+ROOT_VARIABLE = "GPU_LAB_RUNS"
+
+
+class StoreError(GpuLabError):
+    """A file that cannot be read as a session, or one that must not be written."""
+
+
+def load(path: Path) -> Session:
+    """One session file, validated against the records.
+
+    Raises:
+        StoreError: truncated, not ours, from a newer major version, or not valid;
+            one line that names the file and what is wrong.
+    """
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise StoreError(
+            f"{path}: wanted a session file, found text that is not whole JSON "
+            f"(truncated?): {error}"
+        ) from error
+    _require_ours(tree, path)
+    try:
+        return msgspec.convert(tree, Session)
+    except msgspec.ValidationError as error:
+        raise StoreError(f"{path}: not a valid session: {error}") from error
+
+
+def load_folder(folder: Path) -> list[Session]:
+    """All sessions of a run folder, by file name; raises StoreError on a bad one."""
+    return [load(path) for path in sorted((folder / "sessions").glob("*.json"))]
+
+
+def save(session: Session, path: Path) -> Path:
+    """Write a session atomically, redacted; the old file stays if that fails.
+
+    Raises:
+        StoreError: rows of the stand-in that call themselves MEASURED, or NaN.
+        OSError: the disk is full or may not be written.
+    """
+    faked = session.mislabelled()
+    if faked:
+        raise StoreError(
+            f"{path.name}: {', '.join(faked)} ran on a simulated device and is called "
+            "MEASURED; wanted SIMULATED; nothing was written"
+        )
+    try:
+        return write_json(redact.tree(records.plain(session)), path)
+    except ValueError as error:
+        raise StoreError(f"{path.name}: nothing was written: {error}") from error
+
+
+def write_json(tree: Any, path: Path) -> Path:
+    """Write JSON to a temporary neighbour, fsync it, then put it in place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = json.dumps(tree, indent=1, ensure_ascii=False, allow_nan=False)
+    write_text(f"{data}\n", path)
+    return path
+
+
+def write_text(data: str, path: Path) -> None:
+    """Replace a text file in one step; raises OSError and keeps the old one."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)  # mkstemp makes files that only the owner may read
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def schema() -> dict[str, Any]:
+    """JSON schema of a session file, as stored in data/schema/session-1.json."""
+    return dict(records.plain(msgspec.json.schema(Session)))
+
+
+def runs_root() -> Path:
+    """Folder of all runs: GPU_LAB_RUNS, else `runs` beside `notebooks` or here."""
+    named = os.environ.get(ROOT_VARIABLE)
+    if named:
+        return Path(named)
+    here = Path.cwd()
+    return (here.parent if here.name in ("notebooks", "solutions") else here) / "runs"
+
+
+def out_folder() -> Path:
+    """Run folder of this process: GPU_LAB_OUT, else `lab` in the folder of runs."""
+    named = os.environ.get(OUT_VARIABLE)
+    return Path(named) if named else runs_root() / "lab"
+
+
+def free_name(folder: Path, stem: str) -> Path:
+    """First path stem.json, stem-2.json, … that does not exist yet."""
+    path, number = folder / f"{stem}.json", 2
+    while path.exists():
+        path, number = folder / f"{stem}-{number}.json", number + 1
+    return path
+
+
+def now() -> str:
+    """Moment as UTC text to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _require_ours(tree: Any, path: Path) -> None:
+    if not isinstance(tree, dict) or tree.get("format") != records.FORMAT:
+        raise StoreError(
+            f"{path}: valid JSON, but not a session of gpu_lab "
+            f'(wanted "format": "{records.FORMAT}")'
+        )
+    major = str(tree.get("schema", "")).split(".")[0]
+    if major != records.SCHEMA.split(".")[0]:
+        raise StoreError(
+            f"{path}: written in schema {tree.get('schema')!r}, this gpu_lab "
+            f"({__version__}) reads {records.SCHEMA}; install the gpu_lab that wrote it"
+        )
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is not a number")
