@@ -78,10 +78,11 @@ test-exercises: env-dev
 	$(PY) -m gpu_lab.course lint
 	$(PY) -m pytest tests/test_exercises.py
 
-# Fresh folders each time, so that nothing old can pass for new.
+# Fresh folders each time, so that nothing old can pass for new. PYTHONWARNINGS: also
+# what libraries say of their own use ends on stderr, where the tests allow nothing.
 test-notebooks: env-dev
 	rm -rf build/run/cpu build/check
-	$(VENV)/bin/gpu-lab run $(NB) --edition solutions --device cpu --profile quick --out build/run/cpu
+	PYTHONWARNINGS=default $(VENV)/bin/gpu-lab run $(NB) --edition solutions --device cpu --profile quick --out build/run/cpu
 	GPU_LAB_RUN=build/run/cpu $(PY) -m pytest tests -m notebooks
 	$(PY) -m gpu_lab.course prepare $(NB) --device cpu --profile quick --out build/check/cpu
 	GPU_LAB_OUT="$(CURDIR)/build/check/out" GPU_LAB_PROGRESS=0 $(PY) -m pytest $(NBVAL) --nbval-current-env -p no:cacheprovider build/check/cpu

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import nbformat
 import pytest
 from notebook_maker import RECORD, write_notebook
 
@@ -214,3 +215,15 @@ def test_the_spawn_lane_reaches_every_kernel(tmp_path, out, monkeypatch):
     cell = "import multiprocessing as m\nassert m.get_start_method() == 'spawn'"
     book = write_notebook(tmp_path / "book.ipynb", cell)
     start(str(book), "--out", str(out), code=0)
+
+
+def test_warnings_of_libraries_reach_the_executed_copy(tmp_path, out, monkeypatch):
+    """`make test` allows nothing on stderr; so what is said there must arrive."""
+    monkeypatch.setenv("PYTHONWARNINGS", "default")
+    cell = "exec('import warnings\\nwarnings.warn(\"old\", DeprecationWarning)', dict("
+    cell += "__name__='torch.planted'))"
+    book = write_notebook(tmp_path / "book.ipynb", cell)
+    start(str(book), "--out", str(out), code=0)
+    executed = nbformat.read(out / "notebooks/book.ipynb", as_version=4)
+    said = [o.text for c in executed.cells for o in c.outputs if o.name == "stderr"]
+    assert "DeprecationWarning: old" in "".join(said)
