@@ -12,6 +12,7 @@ from typing import NoReturn
 from gpu_lab import __version__, records
 from gpu_lab.records import GpuLabError
 
+EXTRAS = "pip install 'gpu-lab[notebooks]'"
 EXIT_FINDING, EXIT_CANNOT, EXIT_INTERRUPTED = 1, 2, 130
 
 
@@ -32,6 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (GpuLabError, OSError) as error:
         text = " ".join(str(error).split())
         print(f"gpu-lab {args.name}: {text}", file=sys.stderr)
+        return EXIT_CANNOT
+    except ImportError as error:
+        hint = "`gpu-lab doctor` names the torch to install; the rest: " + EXTRAS
+        print(f"gpu-lab {args.name}: {error}; try: {hint}", file=sys.stderr)
         return EXIT_CANNOT
     except KeyboardInterrupt:
         print(f"gpu-lab {args.name}: stopped by Ctrl-C", file=sys.stderr)
@@ -178,7 +183,7 @@ def _bench(args: argparse.Namespace) -> int:
         print(json.dumps(redact.tree(records.plain(found)), ensure_ascii=False))
     else:
         print(show.measurements(found.measurements))
-    return 0
+    return EXIT_FINDING if session.failed(found) else 0
 
 
 def _print_pairs(rows: Sequence[tuple[str, str]]) -> None:

@@ -2,6 +2,9 @@
 
 import functools
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -119,3 +122,36 @@ def test_a_failed_row_fails_its_session_but_not_the_other_rows(
     assert "matmul_fp32 failed: MemoryError: planted" in capsys.readouterr().err
     (saved,) = store.load_folder(tmp_path)
     assert [m.name for m in saved.measurements] == ["matmul_fp32", "h2d"]
+
+
+@pytest.fixture
+def torchless(tmp_path):
+    """A call of gpu-lab on a machine whose torch does not load."""
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so: planted')")
+
+    def call(*args: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, "-m", "gpu_lab.cli", *args],
+            env=os.environ | {"PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+
+    return call
+
+
+def test_doctor_and_detect_work_with_a_broken_torch(torchless):
+    ended = torchless("doctor")
+    assert ended.returncode in (0, 1), ended.stderr
+    assert "ImportError: libcudart.so: planted" in ended.stdout
+    assert "pip install -r " in ended.stdout
+    assert torchless("detect").returncode == 0
+
+
+def test_a_row_that_failed_says_why_and_is_a_finding(torchless):
+    ended = torchless("bench", "matmul_fp32", "--device", "cpu")
+    assert ended.returncode == 1
+    assert "failed: ImportError: libcudart.so: planted" in ended.stdout
+    assert "Traceback" not in ended.stderr

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from gpu_lab import bench, hardware, show, store
-from gpu_lab.records import GpuLabError, Session
+from gpu_lab.records import GpuLabError, Measurement, Session
 
 SUITE = "core"
 EXIT_INTERRUPTED = 130
@@ -54,6 +54,11 @@ def measure_core(
     return lab.session
 
 
+def failed(session: Session) -> list[Measurement]:
+    """Rows whose experiment raised, unlike those that this machine cannot do."""
+    return [m for m in session.measurements if m.reason.startswith(store.FAILED)]
+
+
 def main(argv: list[str] | None = None) -> int:
     """Program form: one line and 2 when it could not start, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m gpu_lab.course.session")
@@ -71,10 +76,9 @@ def main(argv: list[str] | None = None) -> int:
     except (GpuLabError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    failed = [m for m in session.measurements if m.reason.startswith(store.FAILED)]
-    for row in failed:
+    for row in failed(session):
         print(f"{row.name} {row.reason}", file=sys.stderr)
-    return 1 if failed else 0
+    return 1 if failed(session) else 0
 
 
 if __name__ == "__main__":

@@ -33,16 +33,30 @@ def versions() -> dict[str, str]:
     return found
 
 
+@functools.cache
+def import_problem() -> str:
+    """Why torch cannot be imported, in one line; empty when it can."""
+    try:
+        import torch  # noqa: F401  # only whether it loads
+    except (ImportError, OSError, AttributeError) as error:  # absent, or half installed
+        return f"torch cannot be imported: {type(error).__name__}: {_first_line(error)}"
+    return ""
+
+
 def build() -> dict[str, str]:
     """What the torch build was made for: {"cuda": "13.0"}, {"hip": …} or {}."""
+    if import_problem():
+        return {}
     import torch
 
     kinds = {"cuda": torch.version.cuda, "hip": torch.version.hip}
     return {kind: text for kind, text in kinds.items() if text}
 
 
-def threads() -> int:
-    """Threads that torch uses for one operation on the CPU."""
+def threads() -> int | None:
+    """Threads that torch uses for one operation on the CPU; None without torch."""
+    if import_problem():
+        return None
     import torch
 
     return torch.get_num_threads()
@@ -50,6 +64,8 @@ def threads() -> int:
 
 def devices() -> tuple[Device, ...]:
     """GPUs that torch lists now, in torch's own numbering; unusable ones are lost."""
+    if import_problem():
+        return ()
     with warnings.catch_warnings():
         # torch warns of drivers and cards that do not fit; the ladder says so in full.
         warnings.simplefilter("ignore")
@@ -113,9 +129,12 @@ def probe(device: Device) -> dict[str, Any]:
 
 
 def _stages(device: Device) -> Any:
+    yield {"versions": versions(), "build": build()}
+    if import_problem():
+        yield {"seen": False, "seen_evidence": import_problem()}
+        return
     import torch
 
-    yield {"versions": versions(), "build": build()}
     if not device.is_gpu:
         yield {"seen": False, "seen_evidence": _why_not()}
         return
