@@ -7,6 +7,8 @@ TORCH =
 PYTHON = python3
 NB =
 OUT =
+# For JupyterLab, such as ARGS=--allow-root in a container.
+ARGS =
 
 VENV = .venv
 PY = $(VENV)/bin/python
@@ -31,7 +33,7 @@ unexport MPLBACKEND
 help: ## this list
 	@echo "Course: PyTorch on your GPU. Both of the first two work on a fresh machine."
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
-	@echo "PROFILE=quick|class|full DEVICE=auto|cpu|cuda|... TORCH=default|cpu|cu126|cu130"
+	@echo "PROFILE=quick|class|full DEVICE=auto|cpu|cuda|... TORCH=default|cpu|cu126|cu130|rocm|xpu"
 	@echo "PYTHON=python3 OUT=folder (run)  NB=05 (test)"
 
 run: env-notebooks ## install, measure this machine, run every notebook, write runs/
@@ -46,7 +48,7 @@ endif
 # Configuration path "here": JupyterLab reads labconfig/default_setting_overrides.json.
 # Full paths, because each kernel starts in the folder of its notebook.
 lab: env-notebooks ## JupyterLab on the course
-	JUPYTER_CONFIG_PATH="$(CURDIR)" GPU_LAB_RUNS="$(CURDIR)/runs" $(VENV)/bin/jupyter lab notebooks
+	JUPYTER_CONFIG_PATH="$(CURDIR)" GPU_LAB_RUNS="$(CURDIR)/runs" $(VENV)/bin/jupyter lab $(ARGS) notebooks
 
 check: env-dev ## fast checks: lint, types, architecture, workflows, size
 	$(PY) -m ruff check .

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,9 +29,15 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that knows only ASCII
+            stream.reconfigure(errors="backslashreplace")
     args = parser().parse_args(argv)
     try:
         return int(args.command(args))
+    except BrokenPipeError:  # `| head`: the reader has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (GpuLabError, OSError) as error:
         text = " ".join(str(error).split())
         print(f"gpu-lab {args.name}: {text}", file=sys.stderr)
@@ -144,8 +152,12 @@ def _doctor(args: argparse.Namespace) -> int:
         return _print_ladder(hardware.climb(findings, device=about["title"]))
     machine = hardware.detect()
     devices = machine.gpus or machine.devices[:1]
-    codes = [_print_ladder(hardware.live_ladder(machine, d)) for d in devices]
-    print("Install command for this machine:")
+    ladders = [hardware.live_ladder(machine, device) for device in devices]
+    codes = [_print_ladder(ladder) for ladder in ladders]
+    if all(ladder.first_failed is None for ladder in ladders):
+        print("Nothing to install: this torch works. For a fresh environment:")
+    else:
+        print("Install command for this machine:")
     print(f"  {hardware.install_command(machine)}")
     return max(codes)
 

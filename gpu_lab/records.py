@@ -255,11 +255,15 @@ class Rung:
 
 @dataclass(frozen=True, kw_only=True)
 class Ladder:
-    """The rungs from "the OS lists it" to "a copy is bit-equal", bottom first."""
+    """The rungs from "the OS lists it" to "a copy is bit-equal", bottom first.
+
+    `note` says where the findings come from when not from this machine.
+    """
 
     rungs: tuple[Rung, ...]
     device: str = "cpu"
     remedy: str = ""
+    note: str = ""
 
     @property
     def owner(self) -> str:

@@ -83,7 +83,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], _Label], ...] = (
         ),
         r"\1<secret>",
     ),
-    (re.compile(r"(?i)(\b[a-z][\w+.-]*://)[^\s/@]+@"), r"\1<secret>@"),
+    (re.compile(r"(?i)(\b[a-z][\w+.-]{0,30}://)[^\s/@]+@"), r"\1<secret>@"),
     (re.compile(rf"\b(GPU|MIG|MIG-GPU)-{_UUID}(?:/\d+/\d+)?"), r"\1-<uuid>"),
     (re.compile(rf"\b{_UUID}\b"), "<uuid>"),
     # nvidia-smi, dmidecode, ioreg and JSON; XML; lspci; lsusb. "serial: 12.5 s" stays.
@@ -91,14 +91,14 @@ _PATTERNS: tuple[tuple[re.Pattern[str], _Label], ...] = (
         re.compile(
             r"(?i)(serial(?:[ _-]?(?:number|no|nr))?\.?(?: \([^)\n]*\))?[\"']?\s*"
             r"(?:[:=]|\bis\b)\s*[\"']?|<serial>(?=\w)|serial number\s+(?=\S*\d)"
-            r"|\bs/n[\"']?\s*[:=]?\s*[\"']?|\biserial\s+\d+\s+)"
+            r"|\bSN\s*[:#]?\s*(?=[A-Z]*\d)(?=[A-Z\d]{6})|\bs/n[\"']?\s*[:=]?\s*[\"']?|\bserial\s+(?=[A-Z]*\d)(?=\S{6})|\biserial\s+\d+\s+)"
             r"(?!n/a\b|\d+\.\d+\s|<)[\w./-]{4,}"
         ),
         r"\1<serial>",
     ),
     (
         re.compile(
-            rf"[\w.+-]+@(?:(?:[\w-]+\.)+[A-Za-z]{{2,}}|{_OCTET}(?:\.{_OCTET}){{3}})"
+            rf"[\w.+-]{{1,64}}@(?:(?:[\w-]+\.)+[A-Za-z]{{2,}}|{_OCTET}(?:\.{_OCTET}){{3}})"
         ),
         "<e-mail>",
     ),
@@ -146,7 +146,9 @@ _PATTERNS: tuple[tuple[re.Pattern[str], _Label], ...] = (
 def text(value: str) -> str:
     """The text with personal parts replaced by <host>, <user>, <uuid> and so on."""
     secrets = {v: "<secret>" for k, v in os.environ.items() if _is_secret(k, v)}
-    value = _words(value, {**secrets, **_home()})
+    for secret in sorted(secrets, key=len, reverse=True):  # inside words too
+        value = value.replace(secret, "<secret>")
+    value = _words(value, _home())
     # Names last: bob@<host>.org would no longer look like an address.
     return _words(patterns(value), dict(_names_of_machine()))
 

@@ -97,6 +97,16 @@ def measurements(rows: Iterable[Measurement]) -> Table:
     )
 
 
+def what(row: Measurement) -> str:
+    """Name of a row with its size: rows of other sizes are other experiments."""
+    n, size_bytes = row.settings.get("n"), row.settings.get("size_bytes")
+    if isinstance(n, int):
+        return f"{row.name} (n = {n})"
+    if isinstance(size_bytes, int):
+        return f"{row.name} ({units.size(size_bytes)})"
+    return row.name
+
+
 def rate(row: Measurement) -> str:
     """Rate of a row in its own unit; n/a where there is none."""
     if row.work_unit == "FLOP":
@@ -109,7 +119,7 @@ def ladder(found: Ladder) -> Table:
     rows = [
         (str(i), r.name, r.answer, r.evidence) for i, r in enumerate(found.rungs, 1)
     ]
-    return Table(rows, ("rung", "name", "answer", "evidence"))
+    return Table(rows, ("rung", "name", "answer", "evidence"), found.note)
 
 
 def ladder_sentence(found: Ladder) -> str:

@@ -27,6 +27,8 @@ TORCH_FILES = {
     "cpu": "torch-cpu.txt",
     "cu126": "torch-cu126.txt",
     "cu130": "torch-cu130.txt",
+    "rocm": "torch-rocm.txt",
+    "xpu": "torch-xpu.txt",
 }
 # What each set of extras contains.
 EXTRAS = {"notebooks": {"notebooks"}, "dev": {"dev", "notebooks"}}

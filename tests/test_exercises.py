@@ -70,6 +70,11 @@ def test_predictions_are_noted_never_failed_and_malformed_ones_named(exercise):
         assert found.value is None
 
 
+@pytest.mark.parametrize("guess", ["64x", "64 x", "64X", "64×", "64 times", "6.4e1x"])
+def test_a_ratio_may_be_spelled_in_many_ways(guess):
+    assert exercises.start_here.matmul_ratio.predict(guess).value == 64.0
+
+
 def test_distance_is_the_same_both_ways():
     assert distance(10, 40, unit="ms").endswith("4.0x")
     assert distance(40, 10, unit="ms").endswith("4.0x")

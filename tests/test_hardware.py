@@ -401,6 +401,8 @@ def test_variant_for_a_card(
         ("Linux 6.8", None, "torch-cpu"),
         ("Linux 6.8", ("0000:00:02.0 Intel (i915)",), "torch-cpu"),
         ("Linux 6.8", ("0000:01:00.0 NVIDIA (nouveau)",), "torch"),
+        ("Linux 6.8", ("0000:03:00.0 AMD (amdgpu)",), "torch-rocm"),
+        ("Linux 6.8", ("00:02.0 AMD (amdgpu)", "01:00.0 NVIDIA (nvidia)"), "torch"),
         ("Windows 11", ("Intel(R) Iris(R) Xe Graphics",), "torch"),
         ("Windows 11", ("NVIDIA GeForce RTX 4070",), "torch-cu130"),
         ("Darwin 24.0", ("Apple M3",), "torch"),
@@ -411,6 +413,13 @@ def test_variant_without_a_driver(
 ) -> None:
     plain = dataclasses.replace(machine, system=system)
     assert install.variant(plain, listed=listed) == wanted
+
+
+@pytest.mark.parametrize("backend", ["rocm", "xpu"])
+def test_a_build_that_works_is_not_replaced(machine: Machine, backend: str) -> None:
+    card = Device(backend=backend, name="some card")
+    found = dataclasses.replace(machine, devices=(*machine.devices, card))
+    assert install.variant(found) == f"torch-{backend}"
 
 
 def test_the_install_command_names_one_file_that_exists(

@@ -179,6 +179,7 @@ def test_names(given: str, wanted: str) -> None:
         ("Serial Number (system): C02XL0GTJGH5", "Serial Number (system): <serial>"),
         ('{"serial": "0323716012345"}', '{"serial": "<serial>"}'),
         ("S/N: A1B2C3D4", "S/N: <serial>"),
+        ("Razer Core X, serial ABC123456", "Razer Core X, serial <serial>"),
         # addresses of cards
         ("3c:fd:fe:a1:b2:c3", "<mac>"),
         ("3C-FD-FE-A1-B2-C3", "<mac>"),

@@ -13,7 +13,7 @@ import nbformat
 import pytest
 from notebook_maker import RECORD, write_notebook
 
-from gpu_lab import cli, store
+from gpu_lab import cli, records, store
 from gpu_lab.course import engine, manifest, run
 
 SLEEP = "import time\ntime.sleep(60)"
@@ -98,6 +98,12 @@ def planted_sessions(folder: Path, text: str) -> None:
         (["--out", "{future}"], ("core.json", "schema '2.0'")),
         (["{text}"], ("text.ipynb", "wanted a notebook")),
         (["{misspelt}"], ("misspelt.ipynb", "devise")),
+        (["{deep}"], ("deep.ipynb", "wanted a notebook")),
+        (["{null}"], ("null.ipynb", "wanted a notebook")),
+        (["{misspelt}", "{twin}"], ("two notebooks of the same name",)),
+        (["--out", "{run_future}"], ("run.json", "schema '9.0'")),
+        (["--out", "{run_busy}"], ("another run", "choose another --out")),
+        (["--out", "{deep_session}"], ("core.json", "not whole JSON")),
     ],
 )
 def test_an_impossible_wish_is_one_line_and_touches_nothing(
@@ -117,6 +123,22 @@ def test_an_impossible_wish_is_one_line_and_touches_nothing(
     places["misspelt"] = write_notebook(
         tmp_path / "misspelt.ipynb", "x = 1", parameters='devise: str = "auto"'
     )
+    places["deep"] = tmp_path / "deep.ipynb"
+    places["deep"].write_text("[" * 100_000)
+    places["null"] = tmp_path / "null.ipynb"
+    places["null"].write_text('{"cells": null, "nbformat": 4, "nbformat_minor": 5}')
+    (tmp_path / "other").mkdir()
+    places["twin"] = write_notebook(tmp_path / "other/misspelt.ipynb", "x = 1")
+    places["deep_session"] = tmp_path / "deep_session"
+    planted_sessions(places["deep_session"], "[" * 100_000)
+    for name, fields in (
+        ("run_future", {"schema": "9.0"}),
+        ("run_busy", {"pid": os.getppid(), "time": store.now()}),
+    ):
+        places[name] = tmp_path / name
+        places[name].mkdir()
+        old = manifest.Manifest(device="cpu", profile="quick", seed=0, created="now")
+        store.write_json(records.plain(old) | fields, places[name] / "run.json")
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     asked = [text.format(**places) for text in args]
     fixed = [] if "--out" in args else ["--out", str(out)]
@@ -171,7 +193,7 @@ def test_a_disk_that_fills_says_what_was_lost(tmp_path, out, monkeypatch, capsys
 
     monkeypatch.setattr(store, "write_text", full)
     start(str(quick), "--out", str(out), code=1)
-    assert "report.html is lost: No space left" in capsys.readouterr().err
+    assert "lost: report.html: No space left" in capsys.readouterr().err
     assert [s.suite for s in store.load_folder(out)] == ["quick"]
     (step,) = manifest.load(out).steps
     assert "No space left" in step.cause
@@ -227,3 +249,26 @@ def test_warnings_of_libraries_reach_the_executed_copy(tmp_path, out, monkeypatc
     executed = nbformat.read(out / "notebooks/book.ipynb", as_version=4)
     said = [o.text for c in executed.cells for o in c.outputs if o.name == "stderr"]
     assert "DeprecationWarning: old" in "".join(said)
+
+
+def test_a_spoiled_session_costs_itself_and_not_the_report(tmp_path, out, capsys):
+    spoil = RECORD + "lab.path.write_text('garbage')"
+    book = write_notebook(tmp_path / "book.ipynb", spoil)
+    good = write_notebook(tmp_path / "good.ipynb", RECORD)
+    start(str(book), str(good), "--out", str(out), code=1)
+    assert "book.json: wanted a session file" in capsys.readouterr().err
+    report = (out / "report.html").read_text()
+    assert "Not readable, and left out" in report
+    assert "test CPU" in report  # the passport of the good one
+
+
+def test_megabytes_of_output_are_cut_in_the_copy(tmp_path, out):
+    cell = (
+        "for _ in range(30): print('y' * 100_000)\nraise ValueError('z\\n' * 100_000)"
+    )
+    book = write_notebook(tmp_path / "book.ipynb", cell)
+    start(str(book), "--out", str(out), code=1)
+    assert (out / "notebooks/book.ipynb").stat().st_size < 2_000_000
+    assert "characters left out" in (out / "notebooks/book.ipynb").read_text()
+    (step,) = manifest.load(out).steps
+    assert step.cause == "ValueError: z"

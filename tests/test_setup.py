@@ -24,7 +24,8 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
-VARIANTS = ["torch.txt", "torch-cpu.txt", "torch-cu126.txt", "torch-cu130.txt"]
+KINDS = ("", "-cpu", "-cu126", "-cu130", "-rocm", "-xpu")
+VARIANTS = [f"torch{kind}.txt" for kind in KINDS]
 # CI's own lanes: other versions on purpose.
 LANES = ["torch-floor.txt", "torch-newest.txt", "torch-rc.txt"]
 DOORS = ["run", "test", "lab", "check", "notebooks", "clean"]
@@ -103,8 +104,10 @@ def test_every_variant_has_the_same_pair(name: str) -> None:
 def test_a_variant_cannot_silently_become_the_default_build(name: str) -> None:
     label = name.removeprefix("torch-").removesuffix(".txt")
     text = (REQUIREMENTS / name).read_text("utf-8")
-    assert f"torch=={pins(name)['torch']}+{label}" in text
-    assert f"--extra-index-url https://download.pytorch.org/whl/{label}\n" in text
+    index = re.search(rf"whl/({label}[\d.]*)\n", text)
+    assert index, "the index of that build"
+    assert f"torch=={pins(name)['torch']}+{index[1]}" in text
+    assert f"--extra-index-url https://download.pytorch.org/whl/{index[1]}\n" in text
 
 
 def test_every_torch_file_is_known() -> None:

@@ -41,7 +41,7 @@ def test_a_whole_run_takes_the_gpu_branch_and_is_simulated(standin, capsys):
         assert set(sources.values()) == {Source.SIMULATED}, sources
     assert [m.name for m in core.measurements] == list(bench.CORE)
     assert lesson.ladder.height == 6
-    journal = (standin / store.JOURNAL).read_text()
+    journal = (store.runs_root() / store.JOURNAL).read_text()
     assert journal.count('"starting"') == journal.count('"ended"') == 8 + 6
     report = (standin / "report.html").read_text()
     assert "[SIMULATED]" in report

@@ -484,7 +484,7 @@ def test_what_was_stopped_did_not_crash(
 
     with suppress(KeyboardInterrupt, SystemExit):
         lab.measure("one", stops)
-    monkeypatch.setattr("gpu_lab.store.journal._still_runs", lambda _line: False)
+    monkeypatch.setattr("gpu_lab.store.journal.still_runs", lambda _line: False)
     assert Journal(store.runs_root()).unfinished() == []
 
 

@@ -113,7 +113,7 @@ def _surroundings(run: Path, home: Path) -> Iterator[None]:
     """Folder and environment of a build: the CPU, no bars, nothing left behind."""
     changed = {
         store.ROOT_VARIABLE: str(run),
-        store.OUT_VARIABLE: str(run / "build"),  # this name may be shown in an output
+        store.OUT_VARIABLE: str(run / "runs" / "lab"),  # these names are shown
         store.SKIP_VARIABLE: "",
         show.PROGRESS_VARIABLE: "0",
         hardware.DEVICE_VARIABLE: "cpu",

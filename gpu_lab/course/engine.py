@@ -20,6 +20,8 @@ from gpu_lab.records import GpuLabError
 ENGINE = "gpu_lab"
 START_LIMIT_S = 120
 SMALLEST_LIMIT_S = 1
+LONGEST_TEXT = 100_000  # characters of one output in the executed copy
+LONGEST_CAUSE = 300
 IMAGE = re.compile(r"(data:image/png;base64,[A-Za-z0-9+/=]+)")
 
 
@@ -93,6 +95,7 @@ def keep(partial: Path, target: Path) -> None:
     notebook.metadata.pop("papermill", None)  # holds absolute paths
     for cell in notebook.cells:
         cell.metadata.pop("papermill", None)
+        cell.source = redact.text(cell.source)  # people write into cells
         if "outputs" in cell:
             cell.outputs = [_redacted(output) for output in cell.outputs]
     notebooks.write(notebook, target)
@@ -148,13 +151,18 @@ def cause_of(error: Exception) -> str:
     """One line for the report from what papermill or nbclient raised."""
     kind = type(error).__name__
     if kind == "PapermillExecutionError":
-        return f"{getattr(error, 'ename', '')}: {getattr(error, 'evalue', '')}"
+        return _first_line(
+            f"{getattr(error, 'ename', '')}: {getattr(error, 'evalue', '')}"
+        )
     if kind == "DeadKernelError":
         return "the kernel died (killed, out of memory, or a crash in native code)"
     if kind == "CellTimeoutError":
         return "the cell or the notebook took longer than its time limit"
-    first = (str(error).strip() or "no text").splitlines()[0]
-    return f"{kind}: {first}"
+    return _first_line(f"{kind}: {str(error).strip() or 'no text'}")
+
+
+def _first_line(text: str) -> str:
+    return text.splitlines()[0][:LONGEST_CAUSE]
 
 
 def _limit(limits: Limits, deadline: float) -> float:
@@ -188,7 +196,9 @@ def _register_engine() -> None:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keep papermill's log and jupyter_client's remark on loopback TCP off stderr."""
-    loggers = [logging.getLogger(n) for n in ("papermill", "traitlets", "asyncio")]
+    # Said when a stopped run is cleaned away, long after this block.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    loggers = [logging.getLogger(n) for n in ("papermill", "traitlets")]
     before = [log.level for log in loggers]
     for log in loggers:
         log.setLevel(logging.CRITICAL)
@@ -202,9 +212,11 @@ def _quiet() -> Iterator[None]:
 
 
 def _redacted(output: Any) -> Any:
-    for key in ("text", "traceback", "evalue"):
+    if "traceback" in output:
+        output.traceback = [redact.text(_short(line)) for line in output.traceback]
+    for key in ("text", "evalue"):
         if key in output:
-            output[key] = redact.tree(output[key])
+            output[key] = redact.text(_short(output[key]))
     for kind, data in output.get("data", {}).items():
         if kind.startswith("text/"):
             output["data"][kind] = _outside_images(data)
@@ -214,4 +226,13 @@ def _redacted(output: Any) -> Any:
 def _outside_images(text: str) -> str:
     """Redact a text but not the pictures in it, which a chance match would break."""
     parts = IMAGE.split(text)  # odd places are the pictures themselves
-    return "".join(p if i % 2 else redact.text(p) for i, p in enumerate(parts))
+    return "".join(p if i % 2 else redact.text(_short(p)) for i, p in enumerate(parts))
+
+
+def _short(text: str) -> str:
+    """The text without its middle when a loop has printed megabytes."""
+    if len(text) <= LONGEST_TEXT:
+        return text
+    half = LONGEST_TEXT // 2
+    cut = f"\n[{len(text) - 2 * half} characters left out]\n"
+    return text[:half] + cut + text[-half:]

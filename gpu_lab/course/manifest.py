@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import msgspec
-
 from gpu_lab import records, redact, store
-from gpu_lab.records import GpuLabError
 
 NAME = "run.json"
 FORMAT = "gpu_lab.run"
+SCHEMA = "1.0"
 OK, FAILED, WAITING, INTERRUPTED = "ok", "failed", "waiting", "interrupted"
 
 
@@ -39,7 +36,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Settings and steps of one run."""
+    """Settings and steps of one run; pid and time of the process that writes it."""
 
     device: str
     profile: str
@@ -48,8 +45,10 @@ class Manifest:
     steps: tuple[Step, ...] = ()
     edition: str = "student"
     format: str = FORMAT
-    schema: str = "1.0"
+    schema: str = SCHEMA
     lost: tuple[str, ...] = field(default_factory=tuple)
+    pid: int | None = None
+    time: str = ""
 
     def with_step(self, step: Step) -> Manifest:
         """The same run with one step changed or added at the end."""
@@ -74,12 +73,7 @@ def load(folder: Path) -> Manifest:
     """Manifest of a run folder.
 
     Raises:
-        GpuLabError: no run.json, or one that is not ours; names what was wanted.
+        StoreError: no run.json, or one that is not ours; names what was wanted.
     """
     path = folder / NAME
-    try:
-        return msgspec.convert(json.loads(path.read_text("utf-8")), Manifest)
-    except (OSError, ValueError) as error:
-        raise GpuLabError(
-            f"{folder}: wanted a run folder with a readable {NAME}, found {error}"
-        ) from error
+    return store.load_record(path, Manifest, form=FORMAT, schema=SCHEMA)

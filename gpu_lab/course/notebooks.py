@@ -63,7 +63,10 @@ def paths(wanted: tuple[str, ...], *, edition: str = "student") -> dict[str, Pat
     """
     if edition not in EDITIONS:
         raise GpuLabError(f"unknown edition {edition!r}; wanted {', '.join(EDITIONS)}")
-    own = {Path(w).stem: Path(w) for w in wanted if w.endswith(".ipynb")}
+    files = dict.fromkeys(Path(w) for w in wanted if w.endswith(".ipynb"))
+    own = {path.stem: path for path in files}
+    if len(own) < len(files):
+        raise GpuLabError("two notebooks of the same name; wanted one run folder each")
     named = tuple(w for w in wanted if not w.endswith(".ipynb"))
     course = names(named) if named or not own else []
     return {name: built_path(name, edition) for name in course} | own
@@ -97,8 +100,10 @@ def read(path: Path) -> Notebook:
     import nbformat
 
     try:
-        return nbformat.read(path, as_version=4)
-    except (OSError, ValueError, AttributeError, KeyError) as error:
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+        return notebook
+    except Exception as error:  # nbformat and jsonschema have many kinds
         raise GpuLabError(
             f"{path}: wanted a notebook, found {type(error).__name__}; "
             "one of the course is built by make notebooks"

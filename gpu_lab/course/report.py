@@ -37,50 +37,63 @@ def write(folder: Path, done: Manifest) -> Path:
 
 def context(folder: Path, done: Manifest) -> dict[str, Any]:
     """All that the template shows, redacted."""
-    sessions = store.load_folder(folder)
-    core = [s for s in sessions if s.suite == SUITE]
+    readable, problems = sessions(folder)
+    whole = [s for s in readable if s.suite == SUITE and s.complete]
     return {
         "version": __version__,
         "manifest": done,
-        "passport": passport(sessions),
+        "passport": passport(readable),
         "steps": [
             (s, units.duration(s.seconds), redact.text(s.where + s.cause))
             for s in done.steps
         ],
-        "ladder": _ladder(sessions),
-        "core": core_table(core),
-        "spread": plot.session_spread(core)._repr_html_() if core else "",
+        "ladder": _ladder(readable),
+        "core": core_table(whole),
+        "spread": plot.session_spread(whole)._repr_html_() if whole else "",
+        "problems": [redact.text(text) for text in problems],
         "lessons": [lesson(folder, s) for s in done.steps if s.kind == "notebook"],
-        "missing": not_measurable(sessions),
-        "stated": sessions[-1].stated if sessions else {},
+        "answers": [(s.suite, answer) for s in readable for answer in s.answers],
+        "missing": not_measurable(readable),
+        "stated": readable[-1].stated if readable else {},
         "legend": units.LEGEND,
     }
 
 
-def passport(sessions: list[Session]) -> list[tuple[str, str]]:
+def sessions(folder: Path) -> tuple[list[Session], list[str]]:
+    """Sessions of a run folder, and what is wrong with the files that are none."""
+    readable, problems = [], []
+    for path in sorted((folder / "sessions").glob("*.json")):
+        try:
+            readable.append(store.load(path))
+        except store.StoreError as error:
+            problems.append(str(error))
+    return readable, problems
+
+
+def passport(found: list[Session]) -> list[tuple[str, str]]:
     """Passport rows of the first session; empty when nothing was recorded."""
-    if not sessions:
+    if not found:
         return []
-    first = sessions[0]
+    first = found[0]
     return show.passport_rows(first.machine, first.machine.device(first.device))
 
 
 def core_table(core: list[Session]) -> list[tuple[str, ...]]:
-    """Rows of the core suite: name, source, median over sessions, lowest, highest."""
+    """Rows of the core suite: row, source, time, rate, lowest to highest, sessions."""
     names = dict.fromkeys(m.name for s in core for m in s.measurements)
     table = []
     for name in names:
         rows = [m for s in core for m in s.measurements if m.name == name]
         timed = sorted((m for m in rows if m.available), key=lambda m: m.median_s or 0)
-        table.append(_core_row(name, timed) if timed else _missing_row(rows[0]))
+        table.append(_core_row(timed) if timed else _missing_row(rows[0]))
     return table
 
 
-def not_measurable(sessions: list[Session]) -> list[tuple[str, str, str]]:
+def not_measurable(found: list[Session]) -> list[tuple[str, str, str]]:
     """What could not be measured here, by whom asked, and why; each once."""
     rows = {
         (m.name, s.suite): m.reason
-        for s in sessions
+        for s in found
         for m in s.measurements
         if not m.available
     }
@@ -102,7 +115,7 @@ def lesson(folder: Path, step: Step) -> Lesson:
 
 def summary(folder: Path, done: Manifest, path: Path | None) -> str:
     """What is printed at the end: passport, what failed, where to look."""
-    lines = ["", *(f"{what:16s}{text}" for what, text in passport(_readable(folder)))]
+    lines = ["", *(f"{what:16s}{text}" for what, text in passport(sessions(folder)[0]))]
     good = len(done.steps) - len(done.failed)
     lines += ["", f"{good} of {len(done.steps)} steps ok"]
     lines += [
@@ -115,41 +128,33 @@ def summary(folder: Path, done: Manifest, path: Path | None) -> str:
     return "\n".join(lines)
 
 
-def _readable(folder: Path) -> list[Session]:
-    try:
-        return store.load_folder(folder)
-    except store.StoreError:
-        return []
-
-
-def _ladder(sessions: list[Session]) -> dict[str, Any] | None:
-    found = next((s.ladder for s in sessions if s.ladder), None)
-    if found is None:
+def _ladder(found: list[Session]) -> dict[str, Any] | None:
+    ladder = next((s.ladder for s in found if s.ladder), None)
+    if ladder is None:
         return None
     return {
-        "picture": plot.ladder(found)._repr_html_(),
-        "sentence": show.ladder_sentence(found),
-        "rungs": found.rungs,
+        "picture": plot.ladder(ladder)._repr_html_(),
+        "sentence": show.ladder_sentence(ladder),
+        "rungs": ladder.rungs,
     }
 
 
-def _core_row(name: str, timed: list[Measurement]) -> tuple[str, ...]:
-    """Rates of the slowest and fastest session bracket the middle one."""
+def _core_row(timed: list[Measurement]) -> tuple[str, ...]:
+    """The middle session, between the rates of the slowest and the fastest."""
     middle = timed[len(timed) // 2]
     return (
-        name,
+        show.what(middle),
         str(middle.source),
-        units.seconds(middle.median_s),
+        units.milliseconds(middle.median_s),
         show.rate(middle),
-        show.rate(timed[-1]),
-        show.rate(timed[0]),
+        f"{show.rate(timed[-1])} to {show.rate(timed[0])}",
         str(len(timed)),
-        "",
+        f"noisy in {noisy}" if (noisy := sum(m.noisy for m in timed)) else "",
     )
 
 
 def _missing_row(row: Measurement) -> tuple[str, ...]:
-    return (row.name, str(row.source), *[units.NOT_AVAILABLE] * 4, "0", row.reason)
+    return (row.name, str(row.source), *[units.NOT_AVAILABLE] * 3, "0", row.reason)
 
 
 def _figures(cell: Any) -> list[str]:

@@ -25,7 +25,7 @@ from typing import NoReturn
 
 from tqdm import tqdm as Progress
 
-from gpu_lab import hardware, show, store, units
+from gpu_lab import hardware, records, show, store, units
 from gpu_lab.course import engine, manifest, notebooks, report
 from gpu_lab.course.manifest import FAILED, INTERRUPTED, OK, Manifest, Step
 from gpu_lab.records import GpuLabError
@@ -33,7 +33,7 @@ from gpu_lab.records import GpuLabError
 SESSIONS = 5
 SESSION_LIMIT_S = 300
 SESSION_UNITS = 10  # of the progress bar; a cell is one
-GRACE_S = 10
+GRACE_S = 3
 PROFILES = tuple(engine.LIMITS)
 CORE, NOTEBOOK = "core session", "notebook"
 
@@ -59,14 +59,13 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         GpuLabError: the wish cannot be met; nothing was executed or overwritten.
     """
-    wish = check(args)
-    plan = start_manifest(wish)
     with _interruptible():
-        done = _do_steps(wish, plan)
-    finish(wish, done)
+        wish = check(args)
+        done = _do_steps(wish, start_manifest(wish))
+        whole = finish(wish, done)
     if any(step.state == INTERRUPTED for step in done.steps):
         return 130
-    return 1 if done.failed or done.lost else 0
+    return 1 if done.failed or not whole else 0
 
 
 def check(args: argparse.Namespace) -> Wish:
@@ -84,7 +83,7 @@ def check(args: argparse.Namespace) -> Wish:
     out = (args.out or store.runs_root() / _stamp()).absolute()
     require_writable(out)
     store.load_folder(out)
-    root = out.parent if args.out is None else out
+    root = _state_folder(out)
     skip = tuple(filter(None, args.skip.split(",")))
     return Wish(
         notebooks=found,
@@ -142,6 +141,8 @@ def start_manifest(wish: Wish) -> Manifest:
         seed=wish.seed,
         created=store.now(),
         edition=wish.edition,
+        pid=os.getpid(),
+        time=store.now(),
     )
     for number in range(1, wish.sessions + 1):
         fresh = fresh.with_step(Step(name=f"core {number}", kind=CORE))
@@ -153,16 +154,19 @@ def start_manifest(wish: Wish) -> Manifest:
     return fresh
 
 
-def finish(wish: Wish, done: Manifest) -> None:
-    """Write the report and print the summary; a full disk is said, not raised."""
+def finish(wish: Wish, done: Manifest) -> bool:
+    """Write the report, print the summary; False when something was lost."""
+    path: Path | None = None
+    lost = [*done.lost, *report.sessions(wish.out)[1]]
     try:
-        path: Path | None = report.write(wish.out, done)
+        path = report.write(wish.out, done)
+        manifest.save(replace(done, pid=None), wish.out)
     except OSError as error:
-        path = None
-        print(f"report.html is lost: {error.strerror}", file=sys.stderr)
-    for text in done.lost:
+        lost.append(f"{error.filename or report.NAME}: {error.strerror}")
+    for text in lost:
         print(f"lost: {text}", file=sys.stderr)
     print(report.summary(wish.out, done, path))
+    return not lost
 
 
 def _do_steps(wish: Wish, plan: Manifest) -> Manifest:
@@ -222,11 +226,12 @@ def _child(command: list[str], *, limit_s: float) -> str:
 
 
 def _wait(process: subprocess.Popen[str]) -> None:
-    """Let the child save its rows after Ctrl-C, which it got as well."""
-    try:
-        process.wait(GRACE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
+    """Let the child end its row after Ctrl-C; a kill of ours has not reached it."""
+    for end in (process.terminate, process.kill):
+        try:
+            process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            end()
 
 
 def _notebook(step: Step, wish: Wish, bar: Progress[NoReturn]) -> Step:
@@ -271,10 +276,24 @@ def _go_on(old: Manifest, fresh: Manifest, out: Path) -> Manifest:
                 f"{out} holds a run with {name} {getattr(old, name)!r}, wanted "
                 f"{getattr(fresh, name)!r}; choose another --out"
             )
+    if old.pid != fresh.pid and store.still_runs(records.plain(old)):
+        raise GpuLabError(
+            f"another run (process {old.pid}) writes into {out}; choose another --out"
+        )
     finished = {s.name: s for s in old.steps if s.state == OK}
     steps = tuple(finished.get(s.name, s) for s in fresh.steps)
     kept = tuple(s for n, s in finished.items() if n not in {f.name for f in steps})
-    return replace(old, steps=kept + steps, lost=())
+    return replace(fresh, created=old.created, steps=kept + steps)
+
+
+def _state_folder(out: Path) -> Path:
+    """Where the journal and the stated dock are kept over all runs."""
+    root = store.runs_root().absolute()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return out
+    return root if os.access(root, os.W_OK) else out
 
 
 def _is_run(folder: Path) -> bool:

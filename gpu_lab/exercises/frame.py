@@ -16,7 +16,8 @@ from typing import Any
 from gpu_lab import units
 from gpu_lab.records import Answer
 
-NUMBER = re.compile(r"\s*([-+]?[\d.]+(?:e[-+]?\d+)?)\s*(\S.*)?$", re.IGNORECASE)
+NUMBER = re.compile(r"\s*([-+]?[\d.,]+(?:e[-+]?\d+)?)\s*(\S.*)?$", re.IGNORECASE)
+SPELLINGS = {"X": "x", "×": "x", "times": "x"}  # of a ratio
 
 
 class Kind(StrEnum):
@@ -128,15 +129,19 @@ def parse_guess(guess: Any, *, unit: str) -> float:
     try:
         value = float(found[1])
     except ValueError:
-        raise NotYet(f"{found[1]!r} is not a number; {example}") from None
+        text = f"{found[1]!r} is not a number with a decimal point"
+        raise NotYet(f"{text}; {example}") from None
     if found[2] is None:
         raise NotYet(f"{guess!r} has no unit; {example}")
-    if found[2].strip() != unit:
-        raise NotYet(f"the unit is {unit}, not {found[2].strip()}; {example}")
+    given = found[2].strip()
+    if SPELLINGS.get(given, given) != unit:
+        raise NotYet(f"the unit is {unit}, not {given}; {example}")
     if not math.isfinite(value):
         raise NotYet(f"{guess!r} is too large to be a guess; {example}")
-    if value <= 0:
+    if value < 0:
         raise NotYet(f"{guess!r} has the wrong sign: this quantity is above zero")
+    if value == 0:
+        raise NotYet(f"{guess!r} cannot be: this quantity is above zero")
     return value
 
 

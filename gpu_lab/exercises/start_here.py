@@ -17,8 +17,9 @@ def stored_ladders() -> dict[str, Ladder]:
     ladders = {}
     for path in facts.files("ladders", suffix=".json"):
         findings, about = hardware.load_findings(path)
-        letter = path.name[0]
-        ladders[letter] = hardware.climb(findings, device=about["title"])
+        note = f"{about['kind']}: {about['source']}"
+        found = hardware.climb(findings, device=about["title"], note=note)
+        ladders[path.name[0]] = found
     return ladders
 
 

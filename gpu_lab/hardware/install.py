@@ -15,20 +15,30 @@ CUDA_13_DRIVER = 580
 
 
 def variant(machine: Machine, *, listed: tuple[str, ...] | None = None) -> str:
-    """Which file of `requirements/` fits: torch, torch-cpu, -cu126 or -cu130.
+    """Which file of `requirements/` fits: torch, torch-cpu, -cu126, … -xpu.
 
     Args:
         listed: GPUs that the OS lists; they count when the driver shows none.
     """
     cards = [d for d in machine.gpus if d.backend == "cuda"]
-    nvidia_present = cards or any("NVIDIA" in text for text in listed or ())
     if machine.system.startswith("Darwin"):
         return "torch"
-    if not nvidia_present:
-        return "torch-cpu" if machine.system.startswith("Linux") else "torch"
+    if not cards and not any("NVIDIA" in text for text in listed or ()):
+        return _without_nvidia(machine, " ".join(listed or ()))
     if any(_too_old(card) for card in cards) or _old_driver(machine.driver_version):
         return "torch-cu126"
     return "torch-cu130" if machine.system.startswith("Windows") else "torch"
+
+
+def _without_nvidia(machine: Machine, listed: str) -> str:
+    """Intel graphics count only when torch reached them: most of them cannot."""
+    backends = {device.backend for device in machine.gpus}
+    linux = machine.system.startswith("Linux")
+    if "xpu" in backends:
+        return "torch-xpu"
+    if "rocm" in backends or ("AMD" in listed and linux):
+        return "torch-rocm"
+    return "torch-cpu" if linux else "torch"
 
 
 def install_command(machine: Machine) -> str:

@@ -21,6 +21,7 @@ from gpu_lab.records import Device, GpuLabError, Ladder, Rung
 
 PROBE_LIMIT_S = 90  # importing torch from a cold disk alone may take 30 s
 KILL_LIMIT_S = 5  # a process that hangs inside the driver does not even die
+UNREADABLE = (OSError, ValueError, RecursionError)
 RUNGS = ("os", "driver", "torch", "wheel", "kernel", "copy")
 
 
@@ -42,7 +43,7 @@ def inspect(device: Device) -> Findings:
     return findings | _probe_rungs(run_probe(device.label))
 
 
-def climb(findings: Findings, *, device: str = "cpu") -> Ladder:
+def climb(findings: Findings, *, device: str = "cpu", note: str = "") -> Ladder:
     """Ladder from findings. Rungs above the first "no" are only said if known."""
     texts = facts.settings("ladder")
     rungs = tuple(_rung(key, findings, texts) for key in RUNGS)
@@ -50,7 +51,7 @@ def climb(findings: Findings, *, device: str = "cpu") -> Ladder:
         (k for k, r in zip(RUNGS, rungs, strict=True) if r.answer == "no"), ""
     )
     remedy = str(texts[failed]["remedy"]) if failed else ""
-    return Ladder(rungs=rungs, device=device, remedy=remedy)
+    return Ladder(rungs=rungs, device=device, remedy=remedy, note=note)
 
 
 def broken(ladder: Ladder) -> bool:
@@ -71,10 +72,12 @@ def load_findings(path: Path) -> tuple[Findings, dict[str, str]]:
         GpuLabError: not a file of findings; says what was expected.
     """
     try:
+        if not path.is_file():  # a pipe or a device would never end
+            raise OSError("not a file")
         stored = json.loads(path.read_text(encoding="utf-8"))
         about = {k: str(stored[k]) for k in ("title", "kind", "source")}
         return {k: _stored(stored["findings"][k]) for k in RUNGS}, about
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (*UNREADABLE, KeyError, TypeError, AttributeError) as error:
         raise GpuLabError(
             f"{path}: wanted a stored ladder (JSON with title, kind, source and "
             f"findings for {', '.join(RUNGS)}), found {type(error).__name__}: {error}"

@@ -32,7 +32,9 @@ def matmul_title(rows: Sequence[Measurement]) -> str:
     if not known:
         return "no matrix product could be timed"
     best = max(known, key=lambda row: row.tflops or 0.0)
-    return f"size {best.settings['n']} is fastest: {units.flops(best.rate)}"
+    noisy = ", ".join(str(row.settings["n"]) for row in known if row.noisy)
+    doubt = f" (noisy: {noisy})" if noisy else ""
+    return f"size {best.settings['n']} is fastest: {units.flops(best.rate)}{doubt}"
 
 
 def _matmul_alt(rows: Sequence[Measurement]) -> str:
@@ -43,23 +45,28 @@ def _matmul_alt(rows: Sequence[Measurement]) -> str:
 def session_spread(sessions: Sequence[Session]) -> Picture:
     """Each session's time of each row, as a multiple of the row's own median."""
     figure, axes = new_axes()
-    names: list[str] = []
-    widest = 1.0
-    for name, ratios in _ratios(sessions).items():
-        axes.scatter(ratios, [len(names)] * len(ratios), marker="o", alpha=0.8)
-        widest = max(widest, max(ratios) / min(ratios))
-        names.append(name)
+    rows = _ratios(sessions)
+    names = list(rows)
+    for height, ratios in enumerate(rows.values()):
+        axes.scatter(ratios, [height] * len(ratios), marker="o", alpha=0.8)
     axes.axvline(1.0, color="#717581", linewidth=1)
     axes.set_yticks(range(len(names)), names)
-    title = spread_title(len(sessions), widest)
+    title = spread_title(len(sessions), rows)
     axes.set(xlabel="time / median time of all sessions (ratio)", title=title)
     alt = f"Dot chart, one dot a session, rows {', '.join(names) or 'none'}. {title}."
-    return finish(figure, alt=alt, caption=title)
+    kinds = {str(m.source) for s in sessions for m in s.measurements if m.available}
+    caption = f"{title}. {', '.join(sorted(kinds))}."
+    return finish(figure, alt=alt, caption=caption)
 
 
-def spread_title(sessions: int, widest: float) -> str:
+def spread_title(sessions: int, rows: dict[str, list[float]]) -> str:
     """The finding: how far fresh processes lie apart on an unchanged machine."""
-    return f"{sessions} fresh processes differ by up to {units.ratio(widest)}"
+    widths = {name: max(ratios) / min(ratios) for name, ratios in rows.items()}
+    if not widths:
+        return "nothing was timed"
+    name = max(widths, key=lambda row: widths[row])
+    apart = units.ratio(widths[name])
+    return f"{sessions} fresh processes differ by up to {apart} ({name})"
 
 
 def _ratios(sessions: Sequence[Session]) -> dict[str, list[float]]:

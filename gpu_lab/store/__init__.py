@@ -11,6 +11,7 @@ from gpu_lab.store.files import (
     free_name,
     load,
     load_folder,
+    load_record,
     now,
     out_folder,
     runs_root,
@@ -22,6 +23,7 @@ from gpu_lab.store.files import (
 from gpu_lab.store.journal import (
     JOURNAL,
     Journal,
+    still_runs,
 )
 from gpu_lab.store.recorder import (
     FAILED,
@@ -47,6 +49,7 @@ __all__ = [
     "free_name",
     "load",
     "load_folder",
+    "load_record",
     "now",
     "open_session",
     "out_folder",
@@ -54,6 +57,7 @@ __all__ = [
     "save",
     "schema",
     "stated_before",
+    "still_runs",
     "write_json",
     "write_text",
 ]

@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from gpu_lab.records import GpuLabError, Session
 
 OUT_VARIABLE = "GPU_LAB_OUT"
 ROOT_VARIABLE = "GPU_LAB_RUNS"
+T = TypeVar("T")
 
 
 class StoreError(GpuLabError):
@@ -29,20 +30,25 @@ def load(path: Path) -> Session:
         StoreError: truncated, not ours, from a newer major version, or not valid;
             one line that names the file and what is wrong.
     """
+    return load_record(path, Session, form=records.FORMAT, schema=records.SCHEMA)
+
+
+def load_record(path: Path, kind: type[T], *, form: str, schema: str) -> T:
+    """One JSON file as a record, checked for its format, schema and fields.
+
+    Args:
+        form: what its "format" must be; schema: its newest version that is read.
+
+    Raises:
+        StoreError: as `load`.
+    """
+    what = form.rpartition(".")[2]
+    tree = _read(path, what)
+    _require_ours(tree, path, form=form, schema=schema)
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise StoreError(
-            f"{path}: wanted a session file, found text that is not whole JSON "
-            f"(truncated?): {error}"
-        ) from error
-    _require_ours(tree, path)
-    try:
-        return msgspec.convert(tree, Session)
+        return msgspec.convert(tree, kind)
     except msgspec.ValidationError as error:
-        raise StoreError(f"{path}: not a valid session: {error}") from error
+        raise StoreError(f"{path}: not a valid {what}: {error}") from error
 
 
 def load_folder(folder: Path) -> list[Session]:
@@ -125,17 +131,31 @@ def now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def _require_ours(tree: Any, path: Path) -> None:
-    if not isinstance(tree, dict) or tree.get("format") != records.FORMAT:
+def _read(path: Path, what: str) -> Any:
+    if not path.is_file():  # a pipe or a device would never end
+        raise StoreError(f"{path}: cannot be read: not a file")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise StoreError(
-            f"{path}: valid JSON, but not a session of gpu_lab "
-            f'(wanted "format": "{records.FORMAT}")'
+            f"{path}: wanted a {what} file, found text that is not whole JSON "
+            f"(truncated?): {error}"
+        ) from error
+
+
+def _require_ours(tree: Any, path: Path, *, form: str, schema: str) -> None:
+    if not isinstance(tree, dict) or tree.get("format") != form:
+        what = form.rsplit(".", maxsplit=1)[-1]
+        raise StoreError(
+            f"{path}: valid JSON, but not a {what} of gpu_lab "
+            f'(wanted "format": "{form}")'
         )
-    major = str(tree.get("schema", "")).split(".")[0]
-    if major != records.SCHEMA.split(".")[0]:
+    if str(tree.get("schema", "")).split(".")[0] != schema.split(".", maxsplit=1)[0]:
         raise StoreError(
             f"{path}: written in schema {tree.get('schema')!r}, this gpu_lab "
-            f"({__version__}) reads {records.SCHEMA}; install the gpu_lab that wrote it"
+            f"({__version__}) reads {schema}; install the gpu_lab that wrote it"
         )
 
 

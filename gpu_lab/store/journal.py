@@ -40,7 +40,7 @@ class Journal:
                 open_lines[str(line.get("experiment"))] = line
             else:
                 open_lines.pop(str(line.get("experiment")), None)
-        return [name for name, line in open_lines.items() if not _still_runs(line)]
+        return [name for name, line in open_lines.items() if not still_runs(line)]
 
     def settle(self) -> None:
         """Close all open lines, so that a crash is named once and not for ever."""
@@ -67,8 +67,8 @@ class Journal:
                 continue
 
 
-def _still_runs(line: dict[str, Any]) -> bool:
-    """Whether the process of a journal line lives: not one that got its number."""
+def still_runs(line: dict[str, Any]) -> bool:
+    """Whether the process named by "pid" and "time" lives, not one with its number."""
     try:
         process = psutil.Process(int(line["pid"]))
         started = datetime.datetime.fromisoformat(str(line["time"])).timestamp()

@@ -85,13 +85,13 @@ class Recorder:
         self._change(ladder=ladder)
         return ladder
 
-    def state(self, **stated: str) -> dict[str, str]:
+    def state(self, **stated: object) -> dict[str, str]:
         """Keep what the user says of dock and cable: stated, never measured.
 
         Asked once: kept in the folder of runs for the sessions that follow.
         """
         path = runs_root() / STATED
-        known = {**stated_before(path), **{k: v for k, v in stated.items() if v}}
+        known = {**stated_before(path), **{k: str(v) for k, v in stated.items() if v}}
         if known != stated_before(path):
             write_json(redact.tree(known), path)
         self._change(stated=known)

@@ -44,8 +44,8 @@ show.passport(machine, gpu, crashed=lab.crashed)
 
 # %% [markdown]
 # Read it from the top: the first row is the device that all cells below run on. A
-# **link** that says "not told" is honest: over a Thunderbolt or USB4 tunnel the
-# computer often cannot see the true speed.
+# **link** that says "not told" is honest: not every driver tells it, and what is told
+# of a Thunderbolt or USB4 tunnel is often not its true speed.
 #
 # ### Only with a dock or an enclosure
 # Your computer cannot know what stands on your desk. Write it down once; it is kept as
@@ -110,6 +110,8 @@ print(show.ratio_sentence("largest against smallest, time", rows[0], rows[2]))
 # Time is the median of many samples, spread is the distance between the quartiles
 # over the median. The work grew by a factor of 64; if the time grew by less, the small
 # product did not fill the machine, and if by more, the large one fell out of a cache.
+# A wide spread means that something else was running: close it and run again before
+# you explain anything.
 #
 # ### How far off was your guess?
 
@@ -122,7 +124,8 @@ lab.answer(exercises.start_here.matmul_ratio.predict(guess, measured))
 #
 # A GPU in a dock computes fast and is reached slowly. Two copies tell the two apart:
 # one inside the computer's own memory, one over the link. Without a GPU there is no
-# link, and the second row says so.
+# link, and the second row says so. An Apple chip shares one memory between CPU and
+# GPU: there the second row is a copy and no link.
 
 # %%
 size = 64 * 2**20
@@ -187,7 +190,7 @@ lab.answer(exercises.start_here.first_rungs(answer))
 
 # %% tags=["nbval-ignore-output"]
 path = lab.close()
-print(f"Your first record: {path.name} in {path.parent.parent.name}/sessions")
+print(f"Your record: {'/'.join(path.absolute().parts[-4:])}")
 
 # %% tags=["verdict", "nbval-check-output"]
 record = store.load(path)
@@ -208,6 +211,6 @@ show.verdict("00_start_here", checks)
 # %% [markdown]
 # ## On your eGPU, check
 # - that the ladder holds to the top, with the cable you will use every day;
-# - that **link** in the passport shows the width you paid for, under load (an idle card
-#   may show less);
+# - that **link** in the passport shows the width you paid for (its generation may be
+#   lower while the card is idle, which is no fault);
 # - the row `first_h2d`: it is the ceiling for everything that must cross the cable.
