@@ -14,7 +14,7 @@ import pytest
 from notebook_maker import RECORD, write_notebook
 
 from gpu_lab import cli, records, store
-from gpu_lab.course import engine, manifest, run
+from gpu_lab.course import engine, manifest, wish
 
 SLEEP = "import time\ntime.sleep(60)"
 KILL = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
@@ -213,7 +213,7 @@ def test_a_crash_is_named_at_the_next_start(tmp_path, out, capsys):
     root = tmp_path / "runs"
     root.mkdir()
     (root / store.JOURNAL).write_text(json.dumps(line) + "\n")
-    assert run.offer_to_skip(root, known=()) == ()
+    assert wish.offer_to_skip(root, known=()) == ()
     said = capsys.readouterr().err
     assert "stopped inside h2d" in said
     assert "gpu-lab run --skip h2d" in said

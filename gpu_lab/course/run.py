@@ -9,48 +9,31 @@ Running again with the same folder goes on where it ended.
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from tqdm import tqdm as Progress
 
-from gpu_lab import hardware, records, show, store, units
+from gpu_lab import records, show, store, units
 from gpu_lab.course import engine, manifest, notebooks, report
 from gpu_lab.course.manifest import FAILED, INTERRUPTED, OK, Manifest, Step
+from gpu_lab.course.wish import Wish, check, is_run
 from gpu_lab.records import GpuLabError
 
 SESSIONS = 5
 SESSION_LIMIT_S = 300
 SESSION_UNITS = 10  # of the progress bar; a cell is one
 GRACE_S = 3
-PROFILES = tuple(engine.LIMITS)
 CORE, NOTEBOOK = "core session", "notebook"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wish:
-    """What the user asked for, checked: nothing in it can fail for its form."""
-
-    notebooks: dict[str, Path]
-    device: str
-    profile: str
-    seed: int
-    sessions: int
-    out: Path
-    root: Path
-    edition: str = "student"
-    skip: tuple[str, ...] = field(default_factory=tuple)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,67 +49,6 @@ def run(args: argparse.Namespace) -> int:
     if any(step.state == INTERRUPTED for step in done.steps):
         return 130
     return 1 if done.failed or not whole else 0
-
-
-def check(args: argparse.Namespace) -> Wish:
-    """The wish as far as it can be checked without executing anything."""
-    if args.profile not in PROFILES:
-        raise GpuLabError(
-            f"unknown profile {args.profile!r}; wanted {', '.join(PROFILES)}"
-        )
-    if args.sessions < 0:
-        raise GpuLabError(f"--sessions {args.sessions}: wanted 0 or more")
-    found = notebooks.paths(tuple(args.names), edition=args.edition)
-    for path in found.values():
-        notebooks.require_parameters(path)
-    device = hardware.choose(hardware.detect(), args.device).label
-    out = (args.out or store.runs_root() / _stamp()).absolute()
-    require_writable(out)
-    store.load_folder(out)
-    root = _state_folder(out)
-    skip = tuple(filter(None, args.skip.split(",")))
-    return Wish(
-        notebooks=found,
-        device=device,
-        profile=args.profile,
-        seed=args.seed,
-        sessions=args.sessions,
-        out=out,
-        root=root,
-        edition=args.edition,
-        skip=skip + offer_to_skip(root, known=skip),
-    )
-
-
-def require_writable(folder: Path) -> None:
-    """Raise GpuLabError unless files can be made in a folder that is new or a run."""
-    if folder.is_dir() and any(folder.iterdir()) and not _is_run(folder):
-        raise GpuLabError(
-            f"{folder} is not empty and not a run folder; wanted a new name for --out"
-        )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise GpuLabError(
-            f"cannot write into {folder}: {error.strerror}; try --out with another one"
-        ) from error
-
-
-def offer_to_skip(root: Path, *, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Name the experiments that a crash interrupted; leave them out if so wished."""
-    journal = store.Journal(root)
-    names = tuple(name for name in journal.unfinished() if name not in known)
-    if not names:
-        return ()
-    print(f"The last run stopped inside {', '.join(names)}.", file=sys.stderr)
-    if not sys.stdin.isatty():
-        print(f"To leave it out: gpu-lab run --skip {','.join(names)}", file=sys.stderr)
-        return ()
-    wanted = input("Skip it this time? [y/N] ").strip().lower() == "y"
-    journal.settle()
-    return names if wanted else ()
 
 
 def start_manifest(wish: Wish) -> Manifest:
@@ -148,7 +70,7 @@ def start_manifest(wish: Wish) -> Manifest:
         fresh = fresh.with_step(Step(name=f"core {number}", kind=CORE))
     for name in wish.notebooks:
         fresh = fresh.with_step(Step(name=name, kind=NOTEBOOK))
-    if _is_run(wish.out):
+    if is_run(wish.out):
         fresh = _go_on(manifest.load(wish.out), fresh, wish.out)
     manifest.save(fresh, wish.out)
     return fresh
@@ -284,24 +206,6 @@ def _go_on(old: Manifest, fresh: Manifest, out: Path) -> Manifest:
     steps = tuple(finished.get(s.name, s) for s in fresh.steps)
     kept = tuple(s for n, s in finished.items() if n not in {f.name for f in steps})
     return replace(fresh, created=old.created, steps=kept + steps)
-
-
-def _state_folder(out: Path) -> Path:
-    """Where the journal and the stated dock are kept over all runs."""
-    root = store.runs_root().absolute()
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return out
-    return root if os.access(root, os.W_OK) else out
-
-
-def _is_run(folder: Path) -> bool:
-    return (folder / manifest.NAME).is_file()
-
-
-def _stamp() -> str:
-    return datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
 
 
 def _size(step: Step, wish: Wish) -> int:
