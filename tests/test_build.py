@@ -87,7 +87,7 @@ def test_the_kernel_of_a_build_finds_the_cpu_and_a_folder_of_its_own(
         "DEVICE 'cpu'",
         "PROGRESS '0'",
         "SKIP ''",
-        "build False auto",
+        "lab False auto",
         "True",
         "notebooks",
     ]

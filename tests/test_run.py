@@ -272,3 +272,23 @@ def test_megabytes_of_output_are_cut_in_the_copy(tmp_path, out):
     assert "characters left out" in (out / "notebooks/book.ipynb").read_text()
     (step,) = manifest.load(out).steps
     assert step.cause == "ValueError: z"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pty")
+def test_a_terminal_sees_one_bar_with_cells_and_time_left(tmp_path, out):
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    book = write_notebook(tmp_path / "book.ipynb", RECORD)
+    command = [sys.executable, "-m", "gpu_lab.cli", "run", str(book)]
+    command += ["--device", "cpu", "--sessions", "0", "--out", str(out)]
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
+    with (tmp_path / "stdout").open("w") as file:
+        subprocess.run(command, stdout=file, stderr=theirs, timeout=100, check=True)
+    os.write(theirs, b"end")  # so that reading never waits
+    seen = os.read(ours, 100_000).decode()
+    assert "book cell 3 of 3" in seen
+    assert "left" in seen

@@ -112,7 +112,7 @@ def _counted(output: Cell, count: int) -> Cell:
 def _surroundings(run: Path, home: Path) -> Iterator[None]:
     """Folder and environment of a build: the CPU, no bars, nothing left behind."""
     changed = {
-        store.ROOT_VARIABLE: str(run),
+        store.ROOT_VARIABLE: str(run / "runs"),
         store.OUT_VARIABLE: str(run / "runs" / "lab"),  # these names are shown
         store.SKIP_VARIABLE: "",
         show.PROGRESS_VARIABLE: "0",

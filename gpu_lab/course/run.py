@@ -29,7 +29,6 @@ from gpu_lab.course.manifest import FAILED, INTERRUPTED, OK, Manifest, Step
 from gpu_lab.course.wish import Wish, check, is_run
 from gpu_lab.records import GpuLabError
 
-SESSIONS = 5
 SESSION_LIMIT_S = 300
 SESSION_UNITS = 10  # of the progress bar; a cell is one
 GRACE_S = 3
@@ -92,7 +91,8 @@ def finish(wish: Wish, done: Manifest) -> bool:
 
 
 def _do_steps(wish: Wish, plan: Manifest) -> Manifest:
-    with _environment(wish), _bar(wish, plan) as bar:
+    # The bar first: the environment switches off those of the children.
+    with _bar(wish, plan) as bar, _environment(wish):
         for step in plan.steps:
             if step.state == OK:
                 bar.update(_size(step, wish))
