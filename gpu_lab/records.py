@@ -25,6 +25,11 @@ class DeviceLost(GpuLabError):
     """The device vanished while it was in use (typical: a pulled eGPU cable)."""
 
 
+def first_line(error: object) -> str:
+    """First line of what an error says: all that fits into one line for the user."""
+    return (str(error).strip() or "no text").splitlines()[0]
+
+
 class Source(StrEnum):
     """Where a number comes from. The words are never mixed."""
 

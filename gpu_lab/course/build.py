@@ -8,7 +8,6 @@ a change of functions that it calls.
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -118,12 +117,5 @@ def _surroundings(run: Path, home: Path) -> Iterator[None]:
         show.PROGRESS_VARIABLE: "0",
         hardware.DEVICE_VARIABLE: "cpu",
     }
-    before = dict(os.environ)
-    os.environ.update(changed)
-    os.environ.pop("MPLBACKEND", None)  # agg here would leave no pictures
-    try:
-        with contextlib.chdir(home):
-            yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    with engine.environment(changed), contextlib.chdir(home):
+        yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import tempfile
 import time
@@ -15,7 +16,7 @@ from typing import Any
 
 from gpu_lab import redact
 from gpu_lab.course import notebooks
-from gpu_lab.records import GpuLabError
+from gpu_lab.records import GpuLabError, first_line
 
 ENGINE = "gpu_lab"
 START_LIMIT_S = 120
@@ -86,6 +87,22 @@ def execute(
     )
 
 
+@contextlib.contextmanager
+def environment(changed: dict[str, str]) -> Iterator[None]:
+    """Variables that kernels and children inherit, put back afterwards.
+
+    MPLBACKEND is always taken out: agg in it would leave notebooks without pictures.
+    """
+    before = dict(os.environ)
+    os.environ.update(changed)
+    os.environ.pop("MPLBACKEND", None)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def keep(partial: Path, target: Path) -> None:
     """Redact an executed notebook and write it in one step."""
     try:
@@ -151,18 +168,13 @@ def cause_of(error: Exception) -> str:
     """One line for the report from what papermill or nbclient raised."""
     kind = type(error).__name__
     if kind == "PapermillExecutionError":
-        return _first_line(
-            f"{getattr(error, 'ename', '')}: {getattr(error, 'evalue', '')}"
-        )
+        said = f"{getattr(error, 'ename', '')}: {getattr(error, 'evalue', '')}"
+        return first_line(said)[:LONGEST_CAUSE]
     if kind == "DeadKernelError":
         return "the kernel died (killed, out of memory, or a crash in native code)"
     if kind == "CellTimeoutError":
         return "the cell or the notebook took longer than its time limit"
-    return _first_line(f"{kind}: {str(error).strip() or 'no text'}")
-
-
-def _first_line(text: str) -> str:
-    return text.splitlines()[0][:LONGEST_CAUSE]
+    return f"{kind}: {first_line(error)}"[:LONGEST_CAUSE]
 
 
 def _limit(limits: Limits, deadline: float) -> float:

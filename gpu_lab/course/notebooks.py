@@ -14,7 +14,12 @@ from gpu_lab import facts, store
 from gpu_lab.records import GpuLabError
 
 EDITIONS = {"student": "", "solutions": "solutions"}
-PARAMETERS = ("device", "profile", "seed")
+# Name of each parameter -> its type and its default.
+PARAMETERS: dict[str, tuple[str, Any]] = {
+    "device": ("str", "auto"),
+    "profile": ("str", "quick"),
+    "seed": ("int", int),  # any whole number
+}
 
 # A tree of dicts and lists with attributes (nbformat.NotebookNode, which is untyped).
 Notebook = Any

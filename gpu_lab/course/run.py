@@ -92,7 +92,7 @@ def finish(wish: Wish, done: Manifest) -> bool:
 
 def _do_steps(wish: Wish, plan: Manifest) -> Manifest:
     # The bar first: the environment switches off those of the children.
-    with _bar(wish, plan) as bar, _environment(wish):
+    with _bar(wish, plan) as bar, engine.environment(_inherited(wish)):
         for step in plan.steps:
             if step.state == OK:
                 bar.update(_size(step, wish))
@@ -229,30 +229,14 @@ def _say(step: Step, bar: Progress[NoReturn]) -> None:
     bar.write(f"{step.state:11s} {step.name} ({took}){cause}")
 
 
-@contextmanager
-def _environment(wish: Wish) -> Iterator[None]:
-    """What kernels and sessions inherit: where to write, no bars, no other backend."""
-    changed = {
+def _inherited(wish: Wish) -> dict[str, str]:
+    """What kernels and sessions inherit: where to write, what to skip, no bars."""
+    return {
         store.OUT_VARIABLE: str(wish.out),
         store.ROOT_VARIABLE: str(wish.root),
         store.SKIP_VARIABLE: ",".join(wish.skip),
         show.PROGRESS_VARIABLE: "0",
-        "MPLBACKEND": None,  # agg here would leave the notebooks without pictures
     }
-    before = {name: os.environ.get(name) for name in changed}
-    _set(changed)
-    try:
-        yield
-    finally:
-        _set(before)
-
-
-def _set(variables: dict[str, str | None]) -> None:
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpu_lab import facts
 from gpu_lab.course import convert
-from gpu_lab.course.notebooks import Cell, Notebook, code_cells, tags
+from gpu_lab.course.notebooks import PARAMETERS, Cell, Notebook, code_cells, tags
 
 Found = Iterator[tuple[int, str]]
 Rule = Callable[[Notebook], Found]
@@ -23,11 +23,6 @@ EXERCISE, SOLUTION = convert.LEFT_OUT["solutions"], convert.LEFT_OUT["student"]
 WORDS = ("parameters", EXERCISE, SOLUTION, "predict", "slide", "notes", "verdict")
 TAGS = (*WORDS, IGNORED, CHECKED)
 LONGEST_CELL, WIDEST_LINE, MOST_FUNCTIONS = 15, 80, 2
-PARAMETERS: dict[str, tuple[str, Any]] = {
-    "device": ("str", "auto"),
-    "profile": ("str", "quick"),
-    "seed": ("int", int),  # any whole number
-}
 
 NUMBER_WITH_UNIT = re.compile(
     r"(?<![\w.])\d[\d,]*(?:\.\d+)?\s?"

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpu_lab.hardware import nvml
-from gpu_lab.records import Device
+from gpu_lab.records import Device, first_line
 
 PROBE_ELEMENTS = 256  # float32: 1 KiB, as small as a kernel can be
 
@@ -39,7 +39,7 @@ def import_problem() -> str:
     try:
         import torch  # noqa: F401  # only whether it loads
     except (ImportError, OSError, AttributeError) as error:  # absent, or half installed
-        return f"torch cannot be imported: {type(error).__name__}: {_first_line(error)}"
+        return f"torch cannot be imported: {type(error).__name__}: {first_line(error)}"
     return ""
 
 
@@ -95,7 +95,7 @@ def _or_lost(read: Callable[[int, str], Device], index: int, backend: str) -> De
     try:
         return read(index, backend)
     except RuntimeError as error:
-        lost = _first_line(error)
+        lost = first_line(error)
         return Device(backend=backend, name="GPU", index=index, lost=lost)
 
 
@@ -157,7 +157,7 @@ def _why_not() -> str:
         try:
             torch.cuda.current_device()  # says why, which is_available() does not
         except (RuntimeError, AssertionError) as error:
-            text += f": {_first_line(error)}"
+            text += f": {first_line(error)}"
     return text
 
 
@@ -184,12 +184,8 @@ def _attempt(stage: str, work: Any) -> dict[str, Any]:
     try:
         good, evidence = work()
     except Exception as error:  # whatever a broken driver raises is the answer
-        good, evidence = False, f"{type(error).__name__}: {_first_line(error)}"
+        good, evidence = False, f"{type(error).__name__}: {first_line(error)}"
     return {stage: good, f"{stage}_evidence": evidence}
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or "no text").splitlines()[0]
 
 
 def _kernel(device: Any) -> tuple[bool, str]:

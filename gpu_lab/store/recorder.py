@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from gpu_lab import __version__, redact
-from gpu_lab.records import Answer, Device, Ladder, Machine, Measurement, Session
+from gpu_lab.records import (
+    Answer,
+    Device,
+    Ladder,
+    Machine,
+    Measurement,
+    Session,
+    first_line,
+)
 from gpu_lab.store.files import (
     StoreError,
     free_name,
@@ -63,7 +71,8 @@ class Recorder:
         try:
             result = replace(call(*args, **options), name=name)
         except Exception as error:  # the reason is the record
-            result = self._missing(name, _one_line(error))
+            reason = f"{FAILED}: {type(error).__name__}: {first_line(error)}"
+            result = self._missing(name, reason)
         finally:  # after Ctrl-C too: only what dies inside stays open
             if journal:
                 journal.ended(name, self.device)
@@ -150,8 +159,3 @@ def stated_before(path: Path) -> dict[str, str]:
         return {str(k): str(v) for k, v in json.loads(path.read_text("utf-8")).items()}
     except (OSError, ValueError, AttributeError):
         return {}
-
-
-def _one_line(error: Exception) -> str:
-    first = (str(error).strip() or "no text").splitlines()[0]
-    return f"{FAILED}: {type(error).__name__}: {first}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Protocol
 
-from gpu_lab.records import Device, DeviceLost, Source
+from gpu_lab.records import Device, DeviceLost, Source, first_line
 
 STAND_IN_FACTOR = 100.0  # the stand-in must be visibly another machine
 
@@ -91,7 +91,7 @@ def clock_for(device: Device) -> Clock:
 
 
 def _lost(device: Device, error: Any) -> DeviceLost:
-    first = (str(error).strip() or "no text").splitlines()[0]
+    first = first_line(error)
     return DeviceLost(
         f"{device.label} ({device.name}) failed while it was in use: {first}; "
         "`gpu-lab doctor` says what still answers"
