@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-SCHEMA = "1.0"
+SCHEMA = "1.1"
 FORMAT = "gpu_lab.session"
 NOISY = 0.10  # IQR / median above this: the measurement calls itself noisy
+
+
+Settings = dict[str, str | int | float | bool]
 
 
 class GpuLabError(Exception):
@@ -147,6 +150,15 @@ class Measurement:
         cpu_times_s: CPU seconds of the measuring thread, same length as `times_s`.
         work: amount of work of one call in `work_unit` ("FLOP", "byte").
         settings: everything that must be equal for two rows to be comparable.
+        decided_by: clock that decides comparisons: "wall", "cpu" or "events" (then
+            `times_s` are seconds of the device).
+        group: rows of one group were taken in the same rounds: entry i belongs to
+            entry i. Empty for a row by itself.
+        anchor_s: seconds of the fixed reference arm in the same rounds.
+        flags: what is wrong with it, such as "busy" or "throttled".
+        observed: what was seen during the run, such as shares of time lost.
+        states: power, heat and clocks of the device, one entry a round.
+        stopped: why no more samples were taken.
         reason: why nothing was timed, when `source` is NOT MEASURABLE HERE.
     """
 
@@ -159,7 +171,14 @@ class Measurement:
     work: float | None = None
     work_unit: str = ""
     method_version: int = 1
-    settings: dict[str, str | int | float | bool] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
+    decided_by: str = "wall"
+    group: str = ""
+    anchor_s: tuple[float, ...] = ()
+    flags: tuple[str, ...] = ()
+    observed: Settings = field(default_factory=dict)
+    states: tuple[DeviceState, ...] = ()
+    stopped: str = ""
     reason: str = ""
 
     def __post_init__(self) -> None:
@@ -207,6 +226,12 @@ class Measurement:
         return high - low
 
     @property
+    def deciding_s(self) -> tuple[float, ...]:
+        """Times by the clock that decides comparisons, in seconds."""
+        cpu = self.decided_by == "cpu" and all(t > 0 for t in self.cpu_times_s)
+        return self.cpu_times_s if cpu and self.cpu_times_s else self.times_s
+
+    @property
     def noisy(self) -> bool:
         """True when IQR / median is above NOISY."""
         return bool(self.median_s and (self.iqr_s or 0.0) / self.median_s > NOISY)
@@ -231,6 +256,51 @@ class Measurement:
     def tflops(self) -> float | None:
         """10**12 FLOP a second at the median time; None for other work."""
         return self.rate / 1e12 if self.rate and self.work_unit == "FLOP" else None
+
+
+class CeilingKind(StrEnum):
+    """How a ceiling is known."""
+
+    DERIVED = "derived"
+    DATASHEET = "datasheet"
+    MEASURED = "measured"
+    NOT_KNOWN = "not known"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ceiling:
+    """The most that is possible, in FLOP or bytes a second, and how that is known."""
+
+    value: float | None
+    kind: CeilingKind
+    how: str
+
+
+class Verdict(StrEnum):
+    """What a comparison can say."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    EQUIVALENT = "equivalent"
+    NO_DIFFERENCE = "no difference shown"
+    NOT_COMPARABLE = "not comparable"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Speedup = reference time / candidate time, with its 95 % interval.
+
+    `smallest` is the relative effect that these data could have shown in four of five
+    repetitions, `margin` the one below which differences do not matter.
+    """
+
+    verdict: Verdict
+    speedup: float | None = None
+    low: float | None = None
+    high: float | None = None
+    smallest: float | None = None
+    margin: float = 0.0
+    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

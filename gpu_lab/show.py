@@ -8,13 +8,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_lab import units
-from gpu_lab.records import Device, Ladder, Link, Machine, Measurement
+from gpu_lab.compare import paired
+from gpu_lab.records import Device, Ladder, Link, Machine, Measurement, Verdict
 from gpu_lab.store import SKIP_VARIABLE
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 PROGRESS_VARIABLE = "GPU_LAB_PROGRESS"
+HOT = "the data lay in a cache: this is not the memory's rate"
 T = TypeVar("T")
 
 
@@ -130,15 +132,30 @@ def ladder_sentence(found: Ladder) -> str:
     return f"{where} First failed: {found.first_failed.name}. {found.remedy}"
 
 
-def ratio_sentence(what: str, first: Measurement, second: Measurement) -> str:
-    """How the median times of two rows compare, or why that cannot be said."""
-    found = second.time_ratio(first)
-    if found is None:
-        missing = first if not first.available else second
-        return f"{what}: NOT MEASURABLE HERE ({missing.reason})"
-    noisy = [row.name for row in (first, second) if row.noisy]
-    doubt = f"; noisy, run again: {', '.join(noisy)}" if noisy else ""
-    return f"{what}: {units.ratio(found)} ({first.source}){doubt}"
+def paired_sentence(
+    reference: Measurement, candidate: Measurement, *, margin: float | None = None
+) -> str:
+    """What the same rounds say about two rows: who is faster, by how much, how surely.
+
+    The verdict of `compare.paired` in words, with its 95 % interval and its doubts.
+    """
+    found = paired(reference, candidate, margin=margin)
+    pair = f"{candidate.name} against {reference.name}: {found.verdict}"
+    if found.speedup is None or found.low is None or found.high is None:
+        return f"{pair} ({found.reason})"
+    ends = f"{units.ratio(found.low, 3)} to {units.ratio(found.high, 3)}"
+    text = f"{pair}, speedup {units.ratio(found.speedup, 3)} ({ends})"
+    if found.verdict is Verdict.NO_DIFFERENCE:
+        text += f"; these data could have shown {units.percent(found.smallest)}"
+    flags = sorted({*reference.flags, *candidate.flags})
+    doubt = f"; flags: {', '.join(flags)}" if flags else ""
+    return f"{text}, {reference.source}{doubt}"
+
+
+def flags(rows: Iterable[Measurement]) -> str:
+    """What was wrong during the run, by row; or that nothing was seen."""
+    raised = [f"{row.name}: {', '.join(row.flags)}" for row in rows if row.flags]
+    return f"Flags: {'; '.join(raised)}" if raised else "Flags: none"
 
 
 def verdict(title: str, checks: dict[str, bool]) -> None:
@@ -197,5 +214,5 @@ def _measurement_row(row: Measurement) -> tuple[str, ...]:
         units.milliseconds(row.median_s),
         rate(row),
         units.percent(spread),
-        row.reason,
+        row.reason or (HOT if "hot-cache" in row.flags else ""),
     )

@@ -77,11 +77,12 @@ def clock(megahertz: float | None) -> str:
     return NOT_AVAILABLE if megahertz is None else f"{megahertz:.0f} MHz"
 
 
-def ratio(value: float | None) -> str:
-    """Ratio of two equal quantities as text, such as 1.9x."""
+def ratio(value: float | None, digits: int = 2) -> str:
+    """Ratio of two equal quantities as text, such as 1.9x; 3 digits for close ones."""
     if value is None:
         return NOT_AVAILABLE
-    return f"{value:.1f}x" if value >= 1 else f"{value:.2f}x"
+    places = digits - 1 if value >= 1 else max(digits, 2)
+    return f"{value:.{places}f}x"
 
 
 def percent(fraction: float | None) -> str:

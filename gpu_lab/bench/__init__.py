@@ -1,21 +1,49 @@
 """One file per quantity; the device is an argument; each returns a Measurement.
 
-A benchmark prepares its data, calls `timing.measure` and returns. It does not print.
+A benchmark prepares its data as an Arm, lets `timing` take rounds, and returns rows.
+It does not print. Arms that are to be compared are timed `together`.
 """
 
-from gpu_lab.bench.launch import launch
-from gpu_lab.bench.matmul import matmul
-from gpu_lab.bench.memory import device_copy, host_copy
+from gpu_lab.bench import ceiling
+from gpu_lab.bench.launch import launch, launches
+from gpu_lab.bench.matmul import matmul, matmul_arm
+from gpu_lab.bench.memory import device_copy, host_copy, memory, memory_arm
+from gpu_lab.bench.rows import cache_bytes, measured, together
 from gpu_lab.bench.suite import CORE, core_suite
-from gpu_lab.bench.transfer import device_to_host, host_to_device
+from gpu_lab.bench.transfer import (
+    LinkFit,
+    device_to_host,
+    fit_link,
+    host_to_device,
+    link_curve,
+    link_under_load,
+    overlap_arms,
+    overlap_share,
+    transfer_arm,
+)
 
 __all__ = [
     "CORE",
+    "LinkFit",
+    "cache_bytes",
+    "ceiling",
     "core_suite",
     "device_copy",
     "device_to_host",
+    "fit_link",
     "host_copy",
     "host_to_device",
     "launch",
+    "launches",
+    "link_curve",
+    "link_under_load",
     "matmul",
+    "matmul_arm",
+    "measured",
+    "memory",
+    "memory_arm",
+    "overlap_arms",
+    "overlap_share",
+    "together",
+    "transfer_arm",
 ]

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from gpu_lab.bench.rows import WrongResult, row
+from gpu_lab.bench.rows import WrongResult, measured, require_random
 from gpu_lab.records import Device, Measurement
-from gpu_lab.timing import QUICK, Plan, measure
+from gpu_lab.timing import QUICK, Arm, Plan
 
-METHOD_VERSION = 1
+METHOD_VERSION = 2
 # Relative error allowed against a float64 product of a few rows: float32 sums of
-# 10**3 to 10**4 products stay below 1e-4, TF32 near 1e-3, bf16 below 1e-2.
-TOLERANCE = {"float32": 2e-3, "float16": 1e-2, "bfloat16": 2e-2}
+# 10**3 to 10**4 products stay below 1e-4, TF32 near 1e-3, bf16 below 1e-2, e4m3 near
+# 4e-2 (3 bits of mantissa).
+TOLERANCE = {
+    "float32": 2e-4,
+    "tf32": 2e-3,
+    "float16": 1e-2,
+    "bfloat16": 2e-2,
+    "float8": 8e-2,
+}
+# Compute capability from which the units exist (CUDA programming guide).
+CAPABILITY = {"tf32": (8, 0), "float8": (8, 9)}
 CHECKED_ROWS = 4
 
 
@@ -27,11 +39,13 @@ def matmul(
 
     Args:
         n: rows and columns of both matrices, filled with seeded normal numbers.
-        dtype: "float32", "float16" or "bfloat16".
+        dtype: "float32" (TF32 off), "tf32", "float16", "bfloat16" or "float8"
+            (e4m3 inputs, bfloat16 result, `torch.nn.functional.scaled_mm`).
 
     Returns:
         Measurement with `work` = 2 n**3 FLOP a call (one multiply and one add per
-        term), so `.tflops` is 2 n**3 / median time / 10**12.
+        term), so `.tflops` is 2 n**3 / median time / 10**12. Where the device has no
+        units for the dtype nothing is timed and `reason` says why.
 
     Raises:
         ValueError: n < 1 or unknown dtype.
@@ -40,41 +54,113 @@ def matmul(
 
     Same quantity elsewhere: mamf-finder, torch.utils.benchmark of `torch.mm`.
     """
+    arm = matmul_arm(n, device=device, dtype=dtype, seed=seed)
+    return measured(arm, device=device, plan=plan)
+
+
+def matmul_arm(n: int, *, device: Device, dtype: str = "float32", seed: int = 0) -> Arm:
+    """The prepared product of `matmul`, for rounds together with other arms."""
     import torch
 
     if n < 1 or dtype not in TOLERANCE:
         raise ValueError(
             f"wanted n >= 1 and dtype of {', '.join(TOLERANCE)}, found {n}, {dtype!r}"
         )
+    name = f"matmul_{dtype}_{n}"
+    reason = _missing(device, dtype)
+    if reason:
+        return Arm(name=name, reason=reason)
     generator = torch.Generator().manual_seed(seed)
     host = [torch.randn(n, n, generator=generator) for _ in range(2)]
-    a, b = (m.to(device.torch_name, getattr(torch, dtype)) for m in host)
-    out = torch.mm(a, b)
-    _require_right(out, a, b, dtype=dtype)
-    timing = measure(lambda: torch.mm(a, b, out=out), device=device, plan=plan)
-    return row(
-        f"matmul_{dtype}_{n}",
-        timing,
-        device=device,
+    for matrix in host:
+        require_random(matrix, what=name)
+    product = _product(*host, device=device, dtype=dtype)
+    _require_right(product(), *host, dtype=dtype)
+    threads = torch.get_num_threads()
+    return Arm(
+        name=name,
+        calls=(product,),
         work=2.0 * n**3,
-        unit="FLOP",
+        work_unit="FLOP",
         version=METHOD_VERSION,
-        settings={"n": n, "dtype": dtype, "seed": seed, **_flags()},
+        settings={"n": n, "dtype": dtype, "seed": seed, "threads": threads},
     )
 
 
-def _flags() -> dict[str, str | int | float | bool]:
+def _missing(device: Device, dtype: str) -> str:
+    """Why this device has no such product; empty when it has."""
     import torch
 
-    return {
-        "allow_tf32": bool(torch.backends.cuda.matmul.allow_tf32),
-        "threads": torch.get_num_threads(),
-    }
+    if dtype == "float8" and not hasattr(torch.nn.functional, "scaled_mm"):
+        return "needs torch with torch.nn.functional.scaled_mm"
+    if dtype not in CAPABILITY or device.simulated:
+        return ""
+    wanted = ".".join(map(str, CAPABILITY[dtype]))
+    if device.backend != "cuda":
+        return f"needs an NVIDIA GPU of compute capability {wanted} or newer"
+    have = tuple(int(part) for part in (device.capability or "0.0").split("."))
+    if have < CAPABILITY[dtype]:
+        return f"needs compute capability {wanted}, this GPU has {device.capability}"
+    return ""
+
+
+def _product(a: Any, b: Any, *, device: Device, dtype: str) -> Callable[[], Any]:
+    """The call that multiplies a and b on the device."""
+    import torch
+
+    if dtype == "float8":
+        return _product_float8(a.to(device.torch_name), b.to(device.torch_name))
+    kind = getattr(torch, "float32" if dtype == "tf32" else dtype)
+    a, b = a.to(device.torch_name, kind), b.to(device.torch_name, kind)
+    product = functools.partial(torch.mm, a, b, out=torch.empty_like(a))
+    if device.backend != "cuda" or device.simulated or kind != torch.float32:
+        return product
+    precision = "tf32" if dtype == "tf32" else "ieee"
+
+    def with_precision() -> Any:
+        with _fp32_precision(precision):
+            return product()
+
+    return with_precision
+
+
+@contextmanager
+def _fp32_precision(precision: str) -> Iterator[None]:
+    """TF32 on or off for the calls inside, whatever the user has set."""
+    import torch
+
+    setting = torch.backends.cuda.matmul
+    before = setting.fp32_precision
+    setting.fp32_precision = precision
+    try:
+        yield
+    finally:
+        setting.fp32_precision = before
+
+
+def _product_float8(a: Any, b: Any) -> Callable[[], Any]:
+    import torch
+    from torch.nn import functional
+
+    # The second factor must lie column by column.
+    columns = b.t().contiguous().to(torch.float8_e4m3fn).t()
+    one = torch.ones((), device=a.device)
+    scaling = functional.ScalingType.TensorWise
+    return functools.partial(
+        functional.scaled_mm,
+        a.to(torch.float8_e4m3fn),
+        columns,
+        scale_a=one,
+        scale_recipe_a=scaling,
+        scale_b=one,
+        scale_recipe_b=scaling,
+        output_dtype=torch.bfloat16,
+    )
 
 
 def _require_right(out: Any, a: Any, b: Any, *, dtype: str) -> None:
     """Compare a few rows with their float64 product on the host."""
-    right = a[:CHECKED_ROWS].cpu().double() @ b.cpu().double()
+    right = a[:CHECKED_ROWS].double() @ b.double()
     error = (out[:CHECKED_ROWS].cpu().double() - right).norm() / right.norm()
     if not error <= TOLERANCE[dtype]:  # also true for NaN
         raise WrongResult(

@@ -65,10 +65,10 @@ def find_devices() -> tuple[Device, ...]:
         return listed
     seen = torch_view.devices()
     joined = [_join(device, listed) for device in seen]
-    known = {_bus_key(d) for d in joined}
+    known = {nvidia.bus_key(d.bus_id) for d in joined}
     # Numbers go on behind torch's own, so that two devices never share a label.
     start = 1 + max((d.index for d in joined if d.backend == "cuda"), default=-1)
-    unseen = [d for d in listed if _bus_key(d) not in known]
+    unseen = [d for d in listed if nvidia.bus_key(d.bus_id) not in known]
     return (*joined, *(_unseen(d, start + i) for i, d in enumerate(unseen)))
 
 
@@ -115,7 +115,8 @@ def live_ladder(machine: Machine, device: Device) -> Ladder:
 
 def _join(device: Device, listed: tuple[Device, ...]) -> Device:
     for other in listed:
-        if _bus_key(other) == _bus_key(device) is not None:
+        key = nvidia.bus_key(device.bus_id)
+        if nvidia.bus_key(other.bus_id) == key is not None:
             lost = device.lost or other.lost
             return dataclasses.replace(
                 device, link=other.link, state=other.state, lost=lost
@@ -126,11 +127,6 @@ def _join(device: Device, listed: tuple[Device, ...]) -> Device:
 def _unseen(device: Device, index: int) -> Device:
     reason = device.lost or "the driver lists it, torch does not see it"
     return dataclasses.replace(device, index=index, lost=reason)
-
-
-def _bus_key(device: Device) -> str | None:
-    """PCI address without its domain's leading zeros, which differ by tool."""
-    return device.bus_id.lower().lstrip("0") if device.bus_id else None
 
 
 def _notes() -> tuple[str, ...]:

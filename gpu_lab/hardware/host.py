@@ -15,6 +15,7 @@ import psutil
 SYSFS = Path("/sys/bus/pci/devices")
 # PCI vendor ids of those who make GPUs (pci.ids).
 VENDORS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
+USUAL_CACHE_BYTES = 32 * 2**20
 DISPLAY_CLASS = "0x03"  # PCI base class 03h, display controller
 
 
@@ -43,6 +44,24 @@ def threads() -> int:
 def memory_bytes() -> int:
     """Main memory in bytes."""
     return int(psutil.virtual_memory().total)
+
+
+def cache_bytes() -> int:
+    """Size of the processor's last cache in bytes; a common one where not told."""
+    folder = Path("/sys/devices/system/cpu/cpu0/cache")
+    texts = [_read(path) for path in folder.glob("index*/size")]
+    if sys.platform == "darwin":
+        names = ("hw.perflevel0.l2cachesize", "hw.l3cachesize", "hw.l2cachesize")
+        texts = [_output("sysctl", "-n", name) for name in names]
+    sizes = [_cache_size(text.strip()) for text in texts]
+    return max(sizes, default=0) or USUAL_CACHE_BYTES
+
+
+def _cache_size(text: str) -> int:
+    """Bytes of a text such as 32768K; 0 when it is none."""
+    digits = text.rstrip("KM")
+    factor = {"K": 2**10, "M": 2**20}.get(text[-1:], 1)
+    return int(digits) * factor if digits.isdigit() else 0
 
 
 def power_source() -> str | None:

@@ -64,6 +64,11 @@ def link(index: int) -> Link:
     )
 
 
+def bus_key(bus_id: str | None) -> str | None:
+    """PCI address without its domain's leading zeros, which differ by tool."""
+    return bus_id.lower().lstrip("0") if bus_id else None
+
+
 def _device(index: int) -> Device:
     try:
         return _read_device(index)

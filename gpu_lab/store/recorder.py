@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from gpu_lab import __version__, redact
+from gpu_lab.bench import together
 from gpu_lab.records import (
     Answer,
     Device,
@@ -29,6 +31,7 @@ from gpu_lab.store.files import (
     write_json,
 )
 from gpu_lab.store.journal import Journal
+from gpu_lab.timing import Arm, Clock, Plan
 
 SKIP_VARIABLE = "GPU_LAB_SKIP"
 STATED = "stated.json"
@@ -63,20 +66,57 @@ class Recorder:
         The row gets this name. An experiment that fails is stored as NOT MEASURABLE
         HERE with the error as its reason: the others are still wanted.
         """
-        if name in os.environ.get(SKIP_VARIABLE, "").replace(" ", "").split(","):
+        if _skipped(name):
             return self.add(self._missing(name, SKIPPED))
-        journal = self._journal if self.device.is_gpu else None
-        if journal:
-            journal.starting(name, self.device)
-        try:
-            result = replace(call(*args, **options), name=name)
-        except Exception as error:  # the reason is the record
-            reason = f"{FAILED}: {type(error).__name__}: {first_line(error)}"
-            result = self._missing(name, reason)
-        finally:  # after Ctrl-C too: only what dies inside stays open
-            if journal:
-                journal.ended(name, self.device)
+        with self._journalled([name]):
+            try:
+                result = replace(call(*args, **options), name=name)
+            except Exception as error:  # the reason is the record
+                result = self._missing(name, failure(error))
         return self.add(result)
+
+    def arm(
+        self, name: str, make: Callable[..., Arm], *args: Any, **options: Any
+    ) -> Arm:
+        """Prepare an arm, make(*args, **options), under this name, for `together`.
+
+        One that fails or is to be skipped carries the reason instead of calls.
+        """
+        if _skipped(name):
+            return Arm(name=name, reason=SKIPPED)
+        with self._journalled([name]):
+            try:
+                return replace(make(*args, **options), name=name)
+            except Exception as error:  # the reason is the record
+                return Arm(name=name, reason=failure(error))
+
+    def together(
+        self, arms: Sequence[Arm], *, plan: Plan, clock: Clock | None = None
+    ) -> list[Measurement]:
+        """Time arms in the same rounds and put their rows on disk.
+
+        Only rows that were taken together can be compared on one machine.
+        """
+        names = [arm.name for arm in arms]
+        with self._journalled(names):
+            try:
+                found = together(arms, device=self.device, plan=plan, clock=clock)
+            except Exception as error:  # the reason is the record
+                found = [self._missing(name, failure(error)) for name in names]
+        self._change(measurements=(*self.session.measurements, *found))
+        return found
+
+    @contextmanager
+    def _journalled(self, names: Sequence[str]) -> Iterator[None]:
+        """Note on disk what is about to run on a GPU: it may stop the machine."""
+        journal = self._journal if self.device.is_gpu else None
+        for name in names if journal else ():
+            cast(Journal, journal).starting(name, self.device)
+        try:
+            yield
+        finally:  # after Ctrl-C too: only what dies inside stays open
+            for name in names if journal else ():
+                cast(Journal, journal).ended(name, self.device)
 
     def add(self, measurement: Measurement) -> Measurement:
         """Append one row and save."""
@@ -151,6 +191,15 @@ def open_session(
     )
     path = free_name(folder / "sessions", suite)
     return Recorder(path, session, journal=Journal(runs_root()))
+
+
+def failure(error: Exception) -> str:
+    """Why an experiment that failed has no times, in one line."""
+    return f"{FAILED}: {type(error).__name__}: {first_line(error)}"
+
+
+def _skipped(name: str) -> bool:
+    return name in os.environ.get(SKIP_VARIABLE, "").replace(" ", "").split(",")
 
 
 def stated_before(path: Path) -> dict[str, str]:

@@ -1,24 +1,47 @@
 """The only clock and the only synchronize of the project.
 
-    call -> sample (a block of calls, one reading) -> measurement (all samples)
+    call -> sample (a block of calls, one reading) -> round (one sample of every arm,
+    and of the anchor) -> measurement (all rounds) -> session (one process)
 
-This first version reports wall time and CPU time per sample; on a GPU a sample ends
-with a synchronize, so it includes the launch of its kernels.
+On a CUDA or ROCm device samples are timed by the device itself, behind a backlog; on
+the other back ends they end with a synchronize and include the launch.
 """
 
-from gpu_lab.timing.clocks import Clock, StandInClock, WallClock, clock_for
-from gpu_lab.timing.core import CLASS, FULL, PLANS, QUICK, Plan, Timing, measure
+from gpu_lab.timing.clocks import Clock, Queue, StandInClock, WallClock, clock_for
+from gpu_lab.timing.core import (
+    CLASS,
+    FULL,
+    PLANS,
+    QUICK,
+    Arm,
+    Plan,
+    Timing,
+    interleave,
+    measure,
+)
+from gpu_lab.timing.simulated import SIMULATED, Model, SimulatedGpu
+from gpu_lab.timing.stats import Interval, interval, log_interval, log_ratios
 
 __all__ = [
     "CLASS",
     "FULL",
     "PLANS",
     "QUICK",
+    "SIMULATED",
+    "Arm",
     "Clock",
+    "Interval",
+    "Model",
     "Plan",
+    "Queue",
+    "SimulatedGpu",
     "StandInClock",
     "Timing",
     "WallClock",
     "clock_for",
+    "interleave",
+    "interval",
+    "log_interval",
+    "log_ratios",
     "measure",
 ]

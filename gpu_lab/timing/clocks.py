@@ -1,17 +1,22 @@
-"""Clocks: wall and CPU seconds now, and how to wait until a device is done."""
+"""Clocks: wall and CPU seconds now, and how to wait until a device is done.
+
+A clock whose device keeps a queue (`Queue`) can also time on the device itself.
+"""
 
 from __future__ import annotations
 
+import functools
 import time
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
 
-from gpu_lab.records import Device, DeviceLost, Source, first_line
+from gpu_lab.records import Device, DeviceLost, DeviceState, Source, first_line
 
 STAND_IN_FACTOR = 100.0  # the stand-in must be visibly another machine
 
 
 class Clock(Protocol):
-    """What `measure` needs; tests pass a clock of their own.
+    """What the core needs; tests pass a clock of their own.
 
     A second of this clock takes `wall_per_s` seconds of the wall clock, so that a
     budget means the same patience on every clock.
@@ -26,12 +31,51 @@ class Clock(Protocol):
     def cpu(self) -> float:
         """Seconds of CPU time of this thread since some moment."""
 
+    def others(self) -> float:
+        """Seconds of CPU time of the whole process since some moment."""
+
     def synchronize(self) -> None:
         """Return when the device has finished all that was queued."""
 
+    def anchor(self) -> Any:
+        """One call of fixed reference work on the device."""
+
+
+class Event(Protocol):
+    """A mark in the device's queue."""
+
+    def done(self) -> bool:
+        """Whether the device has come to the mark."""
+
+    def seconds_to(self, later: Any) -> float:
+        """Device seconds from this mark to a later one; both must be done."""
+
+
+@runtime_checkable
+class Queue(Protocol):
+    """A clock whose device works off a queue on its own time."""
+
+    source: Source
+    wall_per_s: float
+
+    def wall(self) -> float: ...  # noqa: D102  # as in Clock
+    def cpu(self) -> float: ...  # noqa: D102
+    def others(self) -> float: ...  # noqa: D102
+    def synchronize(self) -> None: ...  # noqa: D102
+    def anchor(self) -> Any: ...  # noqa: D102
+
+    def hold(self, hold_s: float) -> None:
+        """Queue work that keeps the device busy for about that long."""
+
+    def mark(self) -> Event:
+        """Queue a mark."""
+
+    def state(self) -> DeviceState | None:
+        """Clocks, heat and event reasons now; None when nobody tells."""
+
 
 class WallClock:
-    """Clock of a real device."""
+    """Clock of the host, which waits for its device."""
 
     source = Source.MEASURED
     wall_per_s = 1.0
@@ -48,6 +92,10 @@ class WallClock:
         """Seconds of CPU time of this thread since some moment."""
         return time.thread_time()
 
+    def others(self) -> float:
+        """Seconds of CPU time of the whole process since some moment."""
+        return time.process_time()
+
     def synchronize(self) -> None:
         """Wait for the device; a CPU has nothing queued.
 
@@ -61,7 +109,11 @@ class WallClock:
         try:
             torch.accelerator.synchronize(torch.device(self._device.torch_name))
         except RuntimeError as error:
-            raise _lost(self._device, error) from error
+            raise lost(self._device, error) from error
+
+    def anchor(self) -> None:
+        """One small matrix product, always the same."""
+        _anchor_product(self._device.torch_name)
 
 
 class StandInClock:
@@ -81,16 +133,53 @@ class StandInClock:
         """Simulated CPU seconds since some moment."""
         return time.thread_time() / self.wall_per_s
 
+    def others(self) -> float:
+        """Simulated CPU seconds of the whole process since some moment."""
+        return time.process_time() / self.wall_per_s
+
     def synchronize(self) -> None:
         """Nothing is queued: the stand-in computes on the CPU."""
+
+    def anchor(self) -> None:
+        """One small matrix product, always the same."""
+        _anchor_product("cpu")
 
 
 def clock_for(device: Device) -> Clock:
     """The clock that belongs to a device; a simulated one never gets a real clock."""
-    return StandInClock() if device.simulated else WallClock(device)
+    if device.simulated:
+        return StandInClock()
+    if device.backend in ("cuda", "rocm"):
+        from gpu_lab.timing.cuda import CudaQueue
+
+        return CudaQueue(device)
+    return WallClock(device)
 
 
-def _lost(device: Device, error: Any) -> DeviceLost:
+def _anchor_product(torch_name: str) -> None:
+    matrix, out, product = _anchor_matrices(torch_name)
+    product(matrix, matrix, out=out)
+
+
+@functools.cache
+def _anchor_matrices(torch_name: str) -> tuple[Any, Any, Callable[..., Any]]:
+    """Matrix, room for its square, and the product; NumPy on a CPU, without torch."""
+    import numpy as np
+
+    # 48 rows: below the size from which BLAS takes threads. 256: a real kernel.
+    on_cpu = torch_name == "cpu"
+    rows = 48 if on_cpu else 256
+    matrix = np.random.default_rng(0).standard_normal((rows, rows), dtype=np.float32)
+    if on_cpu:
+        return matrix, np.empty_like(matrix), np.matmul
+    import torch
+
+    there = torch.from_numpy(matrix).to(torch_name)
+    return there, torch.empty_like(there), torch.mm
+
+
+def lost(device: Device, error: Any) -> DeviceLost:
+    """The error of a device that failed while it was in use."""
     first = first_line(error)
     return DeviceLost(
         f"{device.label} ({device.name}) failed while it was in use: {first}; "

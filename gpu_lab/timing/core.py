@@ -1,149 +1,317 @@
-"""measure(): repeated times of one call, by the clock of its device."""
+"""measure() and interleave(): rounds of samples of one or more arms, and an anchor."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+import math
+import random
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from gpu_lab.records import Device, Source
-from gpu_lab.timing.clocks import Clock, clock_for
+from gpu_lab.records import Device, DeviceState, Settings, Source
+from gpu_lab.timing import flags
+from gpu_lab.timing.clocks import Clock, Queue, clock_for
+from gpu_lab.timing.noise import Evidence
+from gpu_lab.timing.samplers import HostSampler, QueueSampler, Reading, Sampler
+from gpu_lab.timing.stats import interval, log_ratios
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PROBES = 3  # growing blocks to find how many calls fill one sample
-MAX_CALLS = 1_000_000
+FEWEST_ROUNDS = 12
+GROWTH = 1.5  # looks at 12, 18, 27, 40, 60, …: few, so that peeking does no harm
+LOOK_CONFIDENCE = 0.988
+PATIENCE = 4.0  # budgets that the asked precision may need before we call it futile
+ANCHOR, ANCHOR_S = "anchor", 0.001
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How long to measure: budget in wall seconds, samples, seconds a sample."""
+    """How long to measure, in wall seconds of patience.
 
-    budget_s: float
-    min_samples: int = 12
-    max_samples: int = 60
-    sample_s: float = 0.005
+    Attributes:
+        budget_s: hard limit; one sample more at most.
+        precision: relative half-width at which to stop; by default 2 %, on a device
+            that keeps a queue 0.5 %.
+        sample_s: target of one sample; by default 5 ms, on the device's queue 1 ms.
+        rounds: fixed number of rounds, for CI; then nothing stops earlier.
+        warmup: calls before anything is timed (a queue is warmed up by condition).
+    """
+
+    budget_s: float = 2.0
+    precision: float | None = None
+    sample_s: float | None = None
+    rounds: int | None = None
+    max_rounds: int = 60
     warmup: int = 2
 
 
 QUICK = Plan(budget_s=1.0)
 CLASS = Plan(budget_s=2.0)
-FULL = Plan(budget_s=5.0, max_samples=200)
+FULL = Plan(budget_s=5.0, max_rounds=200)
 PLANS = {"quick": QUICK, "class": CLASS, "full": FULL}
 
 
 @dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One thing to time: prepared calls without arguments, and what a call does.
+
+    Attributes:
+        calls: taken in turn; several, over copies of the data, keep a cache cold.
+        queued: False when a call waits for the device itself (pageable copies).
+        hot: True when the data of a call may still lie in a cache.
+        work: amount of work of one call, in `work_unit`.
+        settings: everything that must be equal for two rows to be comparable.
+        reason: why this device cannot do it; then there are no calls.
+    """
+
+    name: str
+    calls: tuple[Callable[[], Any], ...] = ()
+    queued: bool = True
+    hot: bool = False
+    work: float | None = None
+    work_unit: str = ""
+    version: int = 1
+    settings: Settings = field(default_factory=dict)
+    observed: Settings = field(default_factory=dict)
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Timing:
-    """Seconds of one call, one entry per sample, wall and CPU."""
+    """Seconds of one call of one arm, one entry per round.
+
+    Attributes:
+        times_s: wall seconds, or device seconds where `decided_by` is "events".
+        decided_by: clock that decides comparisons: "wall", "cpu" or "events".
+        anchor_s: seconds of the reference arm in the same rounds; () without one.
+        flags: busy, throttled, launch-bound, bimodal, hot-cache, drifting, waits.
+        stopped: why no further round was taken.
+    """
 
     times_s: tuple[float, ...]
     cpu_times_s: tuple[float, ...]
     number_per_run: int
     source: Source
+    decided_by: str = "wall"
+    anchor_s: tuple[float, ...] = ()
+    flags: tuple[str, ...] = ()
+    observed: Settings = field(default_factory=dict)
+    states: tuple[DeviceState, ...] = ()
+    warmup_s: tuple[float, ...] = ()
+    stopped: str = ""
 
 
 def measure(
-    call: Callable[[], Any],
+    call: Callable[[], Any] | Arm,
     *,
     device: Device,
     plan: Plan = QUICK,
     clock: Clock | None = None,
 ) -> Timing:
-    """Wall and CPU time of one call, in seconds, repeated.
+    """Time of one call, in seconds, once a round, beside a fixed reference arm.
 
-    Inside the clock: a block of calls and the wait for the device after the block.
+    Inside the clock: a block of calls and, without a queue, the wait for the device.
     Outside: warm-up, finding the block length, garbage collection.
 
     Args:
-        call: prepared work without arguments; allocate its data before.
-        plan: budget and samples. One sample is always taken; fewer than
-            `min_samples` only when the budget does not allow more.
+        call: prepared work without arguments, or an Arm; allocate its data before.
         clock: for tests; otherwise the clock that belongs to `device`.
 
     Raises:
         DeviceLost: the device vanished during the run.
     """
+    arm = call if isinstance(call, Arm) else Arm(name="call", calls=(call,))
+    return interleave([arm], device=device, plan=plan, clock=clock)[0]
+
+
+def interleave(
+    arms: Sequence[Arm],
+    *,
+    device: Device,
+    plan: Plan = QUICK,
+    clock: Clock | None = None,
+    seed: int = 0,
+) -> tuple[Timing, ...]:
+    """Times of several arms, one sample of each a round: round i belongs together.
+
+    The order within a round is random, and the first arm of the list alternates
+    between early and late, so that drift and neighbours hit all arms alike. A fixed
+    reference arm, the anchor, takes part in each round.
+    """
+    if not arms:
+        return ()
     clock = clock or clock_for(device)
-    plan = _in_seconds_of(clock, plan)
-    for _ in range(plan.warmup):
-        call()
-    number = _calls_per_sample(call, plan=plan, clock=clock)
-    wall, cpu = _samples(call, number, plan=plan, clock=clock)
-    return Timing(
-        times_s=tuple(w / number for w in wall),
-        cpu_times_s=tuple(c / number for c in cpu),
-        number_per_run=number,
-        source=clock.source,
-    )
-
-
-def _in_seconds_of(clock: Clock, plan: Plan) -> Plan:
-    """The plan, whose seconds are those of the wall, in seconds of this clock."""
-    return replace(
-        plan,
-        budget_s=plan.budget_s / clock.wall_per_s,
-        sample_s=plan.sample_s / clock.wall_per_s,
-    )
-
-
-def _calls_per_sample(call: Callable[[], Any], *, plan: Plan, clock: Clock) -> int:
-    """Calls that fill one sample, from the fastest of growing blocks."""
-    number, fastest = 1, float("inf")
-    for _ in range(PROBES):
-        wall, _cpu = _block(call, number, clock=clock)
-        fastest = min(fastest, wall / number)
-        if wall >= plan.sample_s:
-            break
-        number *= 2
-    wanted = plan.sample_s / max(fastest, 1e-9)
-    return min(MAX_CALLS, max(1, round(wanted)))
-
-
-def _samples(
-    call: Callable[[], Any], number: int, *, plan: Plan, clock: Clock
-) -> tuple[list[float], list[float]]:
-    wall: list[float] = []
-    cpu: list[float] = []
+    rounds = _Rounds(arms, device=device, plan=plan, clock=clock, seed=seed)
     with _no_garbage_collection():
-        start = clock.wall()
-        while len(wall) < plan.max_samples:
-            one_wall, one_cpu = _block(call, number, clock=clock)
-            wall.append(one_wall)
-            cpu.append(max(one_cpu, 0.0))
-            if _over(clock.wall() - start, wall, plan=plan):
-                break
-    return wall, cpu
+        rounds.run()
+    return tuple(rounds.timing(arm) for arm in arms)
 
 
-def _over(spent_s: float, wall: list[float], *, plan: Plan) -> bool:
-    """Stop after the budget, but take the minimum of samples if 4 budgets allow it."""
-    limit_s = plan.budget_s if len(wall) >= plan.min_samples else 4 * plan.budget_s
-    return spent_s + wall[-1] > limit_s
+class _Rounds:
+    """All that is known while arms are being timed."""
+
+    def __init__(
+        self,
+        arms: Sequence[Arm],
+        *,
+        device: Device,
+        plan: Plan,
+        clock: Clock,
+        seed: int,
+    ) -> None:
+        self.plan = replace(plan, budget_s=plan.budget_s / clock.wall_per_s)
+        self.clock = clock
+        self.arms = list(arms)
+        self.anchor = Arm(name=ANCHOR, calls=(clock.anchor,))
+        self.sampler: Sampler = HostSampler(clock)
+        if isinstance(clock, Queue) and all(arm.queued for arm in arms):
+            self.sampler = QueueSampler(clock)
+        sample_s = plan.sample_s or self.sampler.sample_s
+        self.sample_s = sample_s / clock.wall_per_s
+        self.precision = plan.precision or self.sampler.precision
+        self.random = random.Random(seed)
+        self.number: dict[str, int] = {}
+        self.readings: list[dict[str, Reading]] = []
+        self.states: list[DeviceState] = []
+        self.warmup_s: tuple[float, ...] = ()
+        self.before = Evidence.now()
+        self.shares: dict[str, float] = {}
+        self.stopped = ""
+
+    def run(self) -> None:
+        """Warm up, find the block lengths, take rounds until a rule says stop."""
+        start = self.clock.wall()
+        for arm in self._all():
+            self._prepare(arm)
+        if isinstance(self.sampler, QueueSampler):
+            arm = self.arms[0]
+            self.warmup_s = self.sampler.warm_up(arm.calls, self.number[arm.name])
+            start = self.clock.wall()
+        self.before = Evidence.now()
+        while not self.stopped:
+            began = self.clock.wall()
+            self._round()
+            now = self.clock.wall()
+            self.stopped = self._why_stop(now - start, now - began)
+        self.shares = Evidence.now().since(self.before)
+
+    def _all(self) -> list[Arm]:
+        return [*self.arms, self.anchor]
+
+    def _prepare(self, arm: Arm) -> None:
+        """Warm up an arm and find how many calls fill a sample.
+
+        The first call is timed too: where it is long, it is all the warm-up there is.
+        """
+        target_s = ANCHOR_S / self.clock.wall_per_s
+        target_s = target_s if arm is self.anchor else self.sample_s
+        first_s = self.sampler.block_s(arm.calls, 1)
+        if first_s * FEWEST_ROUNDS < self.plan.budget_s:
+            for _ in range(self.plan.warmup - 1):
+                arm.calls[0]()
+        elif first_s > target_s:
+            self.number[arm.name] = 1
+            return
+        self.number[arm.name] = self.sampler.calls_for(arm.calls, target_s)
+
+    def _round(self) -> None:
+        order = self._all()[1:]
+        self.random.shuffle(order)
+        place = 0 if len(self.readings) % 2 == 0 else len(order)
+        order.insert(place, self.arms[0])
+        blocks = [(arm.calls, self.number[arm.name]) for arm in order]
+        read = self.sampler.samples(blocks)
+        names = [arm.name for arm in order]
+        self.readings.append(dict(zip(names, read, strict=True)))
+        if isinstance(self.clock, Queue) and (state := self.clock.state()):
+            self.states.append(state)
+
+    def _why_stop(self, spent_s: float, round_s: float) -> str:
+        """The rule that ends the rounds now, or nothing."""
+        n, budget_s = len(self.readings), self.plan.budget_s
+        if self.plan.rounds:
+            return f"fixed: {n} rounds" if n >= self.plan.rounds else ""
+        if n >= self.plan.max_rounds:
+            return f"most rounds: {n}"
+        if spent_s + round_s > budget_s:
+            few = f", fewer than {FEWEST_ROUNDS}" if n < FEWEST_ROUNDS else ""
+            return f"budget: {n} rounds{few}"
+        if n not in looks(self.plan.max_rounds):
+            return ""
+        return self._why_stop_at_look(budget_s - spent_s, round_s)
+
+    def _why_stop_at_look(self, left_s: float, round_s: float) -> str:
+        """Precise enough, or never going to be; infinite: no interval of so few."""
+        n, reached = len(self.readings), self._half_width()
+        if reached <= self.precision:
+            return f"precise: {n} rounds"
+        more_s = round_s * n * ((reached / self.precision) ** 2 - 1)
+        if math.isfinite(reached) and more_s > PATIENCE * left_s:
+            wanted = f"{100 * self.precision:g} % wanted"
+            return f"futile: {n} rounds, {100 * reached:.1f} % reached, {wanted}"
+        return ""
+
+    def _half_width(self) -> float:
+        """Widest half-width of what will be reported: each ratio, or the one time."""
+        first, *others = (self._deciding_s(arm) for arm in self.arms)
+        others = others or [[1.0] * len(first)]
+        return max(
+            interval(log_ratios(first, times), confidence=LOOK_CONFIDENCE).half_width
+            for times in others
+        )
+
+    def _deciding_s(self, arm: Arm) -> list[float]:
+        """Seconds of the samples of an arm by the clock that decides so far."""
+        readings = [r[arm.name] for r in self.readings]
+        cpu = self._decided_by(Evidence.now().since(self.before)) == "cpu"
+        return [max(r.cpu_s if cpu else r.wall_s, 1e-12) for r in readings]
+
+    def _decided_by(self, shares: dict[str, float]) -> str:
+        if not isinstance(self.sampler, HostSampler):
+            return "events"
+        arms = [r[arm.name] for r in self.readings for arm in self.arms]
+        return flags.decides(arms, shares)
+
+    def timing(self, arm: Arm) -> Timing:
+        """What was found for one arm."""
+        number = self.number[arm.name]
+        readings = [r[arm.name] for r in self.readings]
+        anchor_s = tuple(r[ANCHOR].wall_s / self.number[ANCHOR] for r in self.readings)
+        timing = Timing(
+            times_s=tuple(max(r.wall_s, 1e-12) / number for r in readings),
+            cpu_times_s=tuple(max(r.cpu_s, 0.0) / number for r in readings),
+            number_per_run=number,
+            source=self.clock.source,
+            decided_by=self._decided_by(self.shares),
+            anchor_s=anchor_s,
+            states=tuple(self.states),
+            warmup_s=self.warmup_s,
+            observed={**arm.observed, **self.shares},
+            stopped=self.stopped,
+        )
+        return replace(timing, flags=flags.found(timing, readings, hot=arm.hot))
 
 
-def _block(
-    call: Callable[[], Any], number: int, *, clock: Clock
-) -> tuple[float, float]:
-    """Wall and CPU seconds of `number` calls and the wait for the device."""
-    clock.synchronize()
-    cpu_start, start = clock.cpu(), clock.wall()
-    for _ in range(number):
-        call()
-    clock.synchronize()
-    stop = clock.wall()
-    return stop - start, clock.cpu() - cpu_start
+def looks(most: int) -> tuple[int, ...]:
+    """Numbers of rounds at which stopping is considered: 12, 18, 27 and so on."""
+    found = [FEWEST_ROUNDS]
+    while found[-1] < most:
+        found.append(int(found[-1] * GROWTH))
+    return tuple(found)
 
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
     was_on = gc.isenabled()
     gc.collect()
+    gc.freeze()
     gc.disable()
     try:
         yield
     finally:
+        gc.unfreeze()
         if was_on:
             gc.enable()
