@@ -31,9 +31,6 @@ class Clock(Protocol):
     def cpu(self) -> float:
         """Seconds of CPU time of this thread since some moment."""
 
-    def others(self) -> float:
-        """Seconds of CPU time of the whole process since some moment."""
-
     def synchronize(self) -> None:
         """Return when the device has finished all that was queued."""
 
@@ -60,7 +57,6 @@ class Queue(Protocol):
 
     def wall(self) -> float: ...  # noqa: D102  # as in Clock
     def cpu(self) -> float: ...  # noqa: D102
-    def others(self) -> float: ...  # noqa: D102
     def synchronize(self) -> None: ...  # noqa: D102
     def anchor(self) -> Any: ...  # noqa: D102
 
@@ -91,10 +87,6 @@ class WallClock:
     def cpu(self) -> float:
         """Seconds of CPU time of this thread since some moment."""
         return time.thread_time()
-
-    def others(self) -> float:
-        """Seconds of CPU time of the whole process since some moment."""
-        return time.process_time()
 
     def synchronize(self) -> None:
         """Wait for the device; a CPU has nothing queued.
@@ -132,10 +124,6 @@ class StandInClock:
     def cpu(self) -> float:
         """Simulated CPU seconds since some moment."""
         return time.thread_time() / self.wall_per_s
-
-    def others(self) -> float:
-        """Simulated CPU seconds of the whole process since some moment."""
-        return time.process_time() / self.wall_per_s
 
     def synchronize(self) -> None:
         """Nothing is queued: the stand-in computes on the CPU."""

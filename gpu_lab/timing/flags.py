@@ -33,8 +33,8 @@ def decides(readings: Sequence[Reading], shares: dict[str, float]) -> str:
     computes in parallel (threads that spin make CPU time misleading), nor when it
     waits by itself (then the waiting is what the user waits for).
     """
-    lost, others = _lost_and_others(readings)
-    if others > OTHERS or lost <= LOST:
+    lost = _lost(readings)
+    if shares.get("others_share", 0.0) > OTHERS or lost <= LOST:
         return "wall"
     explained = shares.get("delay_share", 0.0) + shares.get("steal_share", 0.0)
     return "cpu" if explained >= lost / 2 else "wall"
@@ -65,9 +65,9 @@ def found(
 
 def waits(readings: Sequence[Reading], shares: dict[str, float]) -> bool:
     """Whether the call itself waits: it sleeps, reads files, waits for others."""
-    lost, others = _lost_and_others(readings)
     explained = shares.get("delay_share", 0.0) + shares.get("steal_share", 0.0)
-    return others <= OTHERS and lost - explained > WAITS
+    parallel = shares.get("others_share", 0.0) > OTHERS
+    return not parallel and _lost(readings) - explained > WAITS
 
 
 def bimodal(times_s: Sequence[float]) -> bool:
@@ -80,8 +80,14 @@ def bimodal(times_s: Sequence[float]) -> bool:
 
 def _apart(low: list[float], high: list[float]) -> bool:
     gap = statistics.fmean(high) - statistics.fmean(low)
-    within = math.sqrt((statistics.pvariance(low) + statistics.pvariance(high)) / 2)
+    within = math.sqrt((_variance(low) + _variance(high)) / 2)
     return gap > HEAP_RATIO and gap > HEAP_GAP * within
+
+
+def _variance(values: list[float]) -> float:
+    """As statistics.pvariance, which is exact and takes a hundred times longer."""
+    centre = statistics.fmean(values)
+    return statistics.fmean([(v - centre) ** 2 for v in values])
 
 
 def drift(anchor_s: Sequence[float], times_s: Sequence[float]) -> bool:
@@ -108,8 +114,7 @@ def throttled(states: Sequence[DeviceState]) -> bool:
     return any((s.event_reasons or 0) & THROTTLED for s in states)
 
 
-def _lost_and_others(readings: Sequence[Reading]) -> tuple[float, float]:
-    """Shares of wall time without CPU time, and of CPU time of other threads."""
+def _lost(readings: Sequence[Reading]) -> float:
+    """Share of the samples' wall time in which the thread had no CPU time."""
     wall_s = sum(r.wall_s for r in readings) or 1e-12
-    cpu_s = sum(r.cpu_s for r in readings)
-    return (wall_s - cpu_s) / wall_s, sum(r.others_s for r in readings) / wall_s
+    return (wall_s - sum(r.cpu_s for r in readings)) / wall_s

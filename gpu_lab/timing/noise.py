@@ -12,20 +12,24 @@ PRESSURE = Path("/proc/pressure/cpu")
 STAT = Path("/proc/stat")
 CPU_CLOCK = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq")
 
-SHARES = ("delay_share", "pressure_share", "steal_share")
+SHARES = ("delay_share", "pressure_share", "steal_share", "others_share")
 TICK_S = 0.01  # steal is counted in ticks of 10 ms: one more or less says nothing
 BUSY_DELAY, BUSY_PRESSURE, BUSY_STEAL = 0.05, 0.10, 0.05
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Counters of the operating system, all growing; None where it has none."""
+    """Counters of the operating system, all growing; None where it has none.
+
+    `others_s` is the CPU time of this process's other threads.
+    """
 
     wall_s: float
     delay_s: float | None
     pressure_s: float | None
     steal_s: float | None
     switches: int | None
+    others_s: float
 
     @classmethod
     def now(cls) -> Evidence:
@@ -39,13 +43,14 @@ class Evidence:
             pressure_s=int(pressure[0]) / 1e6 if pressure else None,
             steal_s=int(cpu[8]) / os.sysconf("SC_CLK_TCK") if len(cpu) > 8 else None,
             switches=_involuntary_switches(),
+            others_s=time.process_time() - time.thread_time(),
         )
 
     def since(self, before: Evidence) -> dict[str, float]:
         """Shares of the wall time between two readings, and the switches."""
         wall = max(self.wall_s - before.wall_s, 1e-9)
         found: dict[str, float] = {}
-        for name in ("delay_s", "pressure_s", "steal_s"):
+        for name in ("delay_s", "pressure_s", "steal_s", "others_s"):
             start, stop = getattr(before, name), getattr(self, name)
             if start is not None and stop is not None:
                 moved_s = stop - start - (TICK_S if name == "steal_s" else 0.0)

@@ -12,6 +12,7 @@ from gpu_lab.timing.clocks import Clock, Event, Queue
 Calls = tuple[Callable[[], Any], ...]
 Block = tuple[Calls, int]
 
+SHORTEST_S, CLOCK_SHARE, CLOCK_READS = 0.001, 1000.0, 20
 PROBES = 3  # growing blocks to find how many calls fill one sample
 MAX_CALLS = 1_000_000
 MAX_LAUNCHES = 500  # a driver's queue has an end; nvbench warns about its depth
@@ -23,13 +24,11 @@ WINDOW_S, WARM_MIN_S, WARM_MAX_S, STEADY = 0.25, 0.3, 5.0, 0.01
 class Reading:
     """One sample: seconds of the whole block of calls.
 
-    `others_s` is CPU time of the process's other threads. `launch_bound`: the device
-    had caught up with the host before the block began.
+    `launch_bound`: the device had caught up with the host before the block began.
     """
 
     wall_s: float
     cpu_s: float = 0.0
-    others_s: float = 0.0
     launch_bound: bool = False
 
 
@@ -52,12 +51,16 @@ class Sampler(Protocol):
 class HostSampler:
     """Wall and CPU time of a block, up to the moment when the device is done."""
 
-    sample_s = 0.005
     precision = 0.02
 
     def __init__(self, clock: Clock) -> None:
-        """Samples by this clock."""
+        """Samples by this clock, long against what reading it costs.
+
+        Not longer: on a machine whose speed wanders, twice as many rounds of half the
+        length agree better, because neighbours in time see the same speed.
+        """
         self._clock = clock
+        self.sample_s = max(SHORTEST_S, CLOCK_SHARE * _cost_s(clock))
 
     def block_s(self, calls: Calls, number: int) -> float:
         """Wall seconds of one block."""
@@ -74,11 +77,11 @@ class HostSampler:
     def _sample(self, calls: Calls, number: int) -> Reading:
         clock = self._clock
         clock.synchronize()
-        process, cpu, wall = clock.others(), clock.cpu(), clock.wall()
+        cpu, wall = clock.cpu(), clock.wall()
         repeated(calls, number)
         clock.synchronize()
-        wall, cpu = clock.wall() - wall, clock.cpu() - cpu
-        return Reading(wall, cpu, max(clock.others() - process - cpu, 0.0))
+        wall = clock.wall() - wall
+        return Reading(wall, clock.cpu() - cpu)
 
 
 class QueueSampler:
@@ -180,6 +183,16 @@ def repeated(calls: Calls, number: int) -> None:
     else:
         for call in islice(cycle(calls), number):
             call()
+
+
+def _cost_s(clock: Clock) -> float:
+    """Seconds of reading both clocks once: the least of several, undisturbed."""
+    reads: list[float] = []
+    for _ in range(CLOCK_READS):
+        start = clock.wall()
+        clock.cpu()
+        reads.append(clock.wall() - start)
+    return min(reads)
 
 
 def _calls_for(block_s: Callable[[int], float], target_s: float, most: int) -> int:

@@ -94,10 +94,6 @@ class SimulatedGpu:
         """Virtual seconds in which the host worked rather than waited."""
         return self._cpu_s
 
-    def others(self) -> float:
-        """As `cpu`: there are no other threads."""
-        return self._cpu_s
-
     def synchronize(self) -> None:
         """Let the host wait until both streams are done."""
         self._now_s = max(self._now_s, *self._free_s)
