@@ -7,6 +7,7 @@ TORCH =
 PYTHON = python3
 NB =
 OUT =
+WHEELS_PYTHON = 3.12
 # For JupyterLab, such as ARGS=--allow-root in a container.
 ARGS =
 
@@ -25,7 +26,7 @@ install = @command -v $(PYTHON) >/dev/null || { \
 # With MPLBACKEND=agg from outside, notebooks would have no figures and still pass.
 unexport MPLBACKEND
 
-.PHONY: help run test lab check notebooks clean env-notebooks env-dev
+.PHONY: help run test lab check notebooks bench gpu-wheels gpu-check clean env-notebooks env-dev
 .PHONY: test-unit test-exercises test-notebooks test-browser
 # One thing at a time: two cores, and timings that must not disturb each other.
 .NOTPARALLEL:
@@ -34,7 +35,7 @@ help: ## this list
 	@echo "Course: PyTorch on your GPU. Both of the first two work on a fresh machine."
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 	@echo "PROFILE=quick|class|full DEVICE=auto|cpu|cuda|... TORCH=default|cpu|cu126|cu130|rocm|xpu"
-	@echo "PYTHON=python3 OUT=folder (run)  NB=05 (test)"
+	@echo "PYTHON=python3 OUT=folder (run)  NB=05 (test)  FULL=1 ONLY=C1,C5 (bench)"
 
 run: env-notebooks ## install, measure this machine, run every notebook, write runs/
 	$(VENV)/bin/gpu-lab run --profile $(PROFILE) --device $(DEVICE) $(if $(OUT),--out "$(OUT)")
@@ -61,6 +62,20 @@ check: env-dev ## fast checks: lint, types, architecture, workflows, size
 
 notebooks: env-dev ## rebuild notebooks from notebooks/src, with outputs
 	$(PY) -m gpu_lab.course build
+
+# The peers are test code; what they measure is gpu_lab.
+bench: env-dev ## our clock beside its peers, 15 minutes (FULL=1: the long list)
+	PYTHONPATH=tests $(PY) -m peers $(if $(FULL),--full) $(if $(ONLY),--only $(ONLY))
+
+# On a machine with a network; WHEELS_PYTHON is that of the GPU machine.
+gpu-wheels: ## fetch the small wheels that gpu-check carries along
+	rm -rf wheels
+	$(PYTHON) -m pip download --quiet --no-deps --only-binary=:all: --python-version $(WHEELS_PYTHON) \
+	  --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 --platform any \
+	  -d wheels -r requirements/gpu-check.txt -c requirements/constraints.txt
+
+gpu-check: ## the prepared run on a GPU machine that has torch and no network
+	$(PYTHON) requirements/gpu_check.py --device $(if $(filter auto,$(DEVICE)),cuda,$(DEVICE)) $(if $(OUT),--out "$(OUT)")
 
 clean: ## remove build/, dist/ and caches; keeps .venv and runs/
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpu_lab import units
+from gpu_lab import facts, units
 from gpu_lab.compare import paired
 from gpu_lab.records import Device, Ladder, Link, Machine, Measurement, Verdict
 from gpu_lab.store import SKIP_VARIABLE
@@ -150,6 +150,13 @@ def paired_sentence(
     flags = sorted({*reference.flags, *candidate.flags})
     doubt = f"; flags: {', '.join(flags)}" if flags else ""
     return f"{text}, {reference.source}{doubt}"
+
+
+def claims(*ids: str) -> Table:
+    """Claims of popular articles by id, with verdict, correction and source."""
+    columns = ("id", "claim", "verdict", "correction", "source")
+    found = [facts.claim(claim_id) for claim_id in ids]
+    return Table([[row[name] for name in columns] for row in found], columns)
 
 
 def flags(rows: Iterable[Measurement]) -> str:

@@ -7,6 +7,8 @@ import pytest
 from gpu_lab import facts
 from gpu_lab.records import GpuLabError
 
+SOURCES = sorted((Path(__file__).parent.parent / "notebooks/src").glob("*.py"))
+
 
 @pytest.mark.parametrize("name", ["gpus", "links", "claims"])
 def test_tables_are_whole(name: str) -> None:
@@ -31,6 +33,13 @@ def test_claim_by_id() -> None:
     last = len(facts.table("claims"))
     with pytest.raises(GpuLabError, match=rf"no claim 'C999'; .* C001 to C{last:03d}"):
         facts.claim("C999")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_a_notebook_answers_each_claim_that_names_it(path: Path) -> None:
+    wanted = [r["id"] for r in facts.table("claims") if r["notebook"] == path.stem]
+    text = path.read_text(encoding="utf-8")
+    assert [claim for claim in wanted if f'"{claim}"' not in text] == []
 
 
 def test_settings_are_read_once_and_typed() -> None:

@@ -23,6 +23,7 @@ from gpu_lab.course import build, lint, notebooks, prepare
 
 pytestmark = pytest.mark.notebooks
 FIRST = "00_start_here"
+MEASURING = "03_measuring"
 NBVAL = [
     *("--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/nbval.cfg"),
     *("--nbval-cell-timeout", "120", "-p", "no:cacheprovider"),
@@ -67,6 +68,18 @@ FAULTS = {
         Fault("a unit of a column", r"time \(ms\)", "time (s)"),
         Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
         Fault("a rate", r"\d+(\.\d+)? TFLOPS", "777.0 TFLOPS", caught=False),
+    ),
+    MEASURING: (
+        *COMMON,
+        Fault("a source", "SIMULATED", "MEASURED"),
+        Fault("an experiment", "sum_busy", "sum_idle"),
+        Fault("a verdict", "equivalent</td>", "faster</td>"),
+        Fault("a unit of a column", r"CPU \(ms\)", "CPU (s)"),
+        Fault("a number of rounds", ">48<", ">49<"),
+        Fault("a flag", "B throttled", "A throttled"),
+        Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
+        Fault("a speedup", r"0\.7\d+x", "0.91x", caught=False),
+        Fault("a count of verdicts", ">100<", ">99<", caught=False),
     ),
 }
 

@@ -3,9 +3,11 @@
 exercise -> {name of the mistake: (answer, words of its hint)}
 """
 
+import statistics
+from collections.abc import Callable
 from typing import Any
 
-from gpu_lab.exercises import start_here
+from gpu_lab.exercises import measuring, start_here
 
 
 def _shifted(by: int) -> dict[str, int]:
@@ -14,6 +16,40 @@ def _shifted(by: int) -> dict[str, int]:
 
 def _from_the_top() -> dict[str, int]:
     return {name: 7 - rung for name, rung in start_here.right_rungs().items()}
+
+
+def _timer(
+    *,
+    wait: bool = True,
+    warm: bool = True,
+    calls: int = 21,
+    shapes: tuple[int, int] = (1024, 1024),
+    of: Callable[[list[float]], float] = statistics.median,
+) -> Callable[[measuring.WatchedGpu], dict[str, float]]:
+    """A timer that is right but for what is given."""
+
+    def timer(gpu: measuring.WatchedGpu) -> dict[str, float]:
+        found = {}
+        for dtype, n in zip(measuring.DTYPES, shapes, strict=True):
+            times = []
+            if warm:
+                gpu.matmul(n, dtype)
+            if wait:
+                gpu.wait()
+            for _ in range(calls):
+                start = gpu.now()
+                gpu.matmul(n, dtype)
+                if wait:
+                    gpu.wait()
+                times.append(gpu.now() - start)
+            found[dtype] = of(times)
+        return found
+
+    return timer
+
+
+def _verdicts(**changed: str) -> dict[str, str]:
+    return {**measuring.right_verdicts(), **changed}
 
 
 def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
@@ -35,6 +71,44 @@ def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
                 dict.fromkeys("abc", "driver"),
                 "whole number from 1 to 6",
             ),
+        },
+        "repair_timer": {
+            "all four errors": (
+                _timer(wait=False, warm=False, calls=3, shapes=(1024, 512), of=min),
+                "4 left, the first: the clock starts or stops",
+            ),
+            "no wait": (_timer(wait=False), "1 left, the first: the clock starts or"),
+            "no wait and no warm-up": (_timer(wait=False, warm=False), "2 left"),
+            "no warm-up": (_timer(warm=False), "1 left, the first: the first call"),
+            "mean of three": (
+                _timer(calls=3, of=statistics.fmean),
+                "1 left, the first: 3 samples",
+            ),
+            "two shapes": (
+                _timer(shapes=(1024, 512)),
+                "1 left, the first: n is {1024}",
+            ),
+            "mean of many": (_timer(of=statistics.fmean), "the mean of your samples"),
+            "minimum": (_timer(of=min), "the minimum of your samples"),
+            "total, not one call": (_timer(of=sum), "it gives something else"),
+            "no clock": (lambda gpu: dict.fromkeys(measuring.DTYPES, 1.0), "look at"),
+            "other keys": (lambda gpu: {"fp32": 1.0}, "wanted a dict"),
+            "called, not given": ({"float32": 1.0}, "without brackets"),
+        },
+        "six_pairs": {
+            "looked at the minimum": (measuring.naive_verdicts(min), "minimum alone"),
+            "looked at the mean": (
+                measuring.naive_verdicts(statistics.fmean),
+                "mean alone",
+            ),
+            "ignored the flag": (_verdicts(c="slower"), "Look at the flags"),
+            "ignored the rounds": (_verdicts(d="slower"), "Look at the rounds"),
+            "ignored the margin": (_verdicts(e="faster"), "look at the margin"),
+            "called noise equal": (_verdicts(b="equivalent"), "wider than the margin"),
+            "took the wrong way round": (_verdicts(a="slower"), "a: the range leaves"),
+            "trusted the mean of f": (_verdicts(f="faster"), "f: the range leaves"),
+            "used other words": (_verdicts(a="yes", b="no"), "a, b: wanted one of"),
+            "left one open": ({**_verdicts(), "c": ...}, "still open: c"),
         },
     }
 

@@ -5,9 +5,12 @@ It does not print. Arms that are to be compared are timed `together`.
 """
 
 from gpu_lab.bench import ceiling
+from gpu_lab.bench.kernels import simulated_kernels
 from gpu_lab.bench.launch import launch, launches
 from gpu_lab.bench.matmul import matmul, matmul_arm
 from gpu_lab.bench.memory import device_copy, host_copy, memory, memory_arm
+from gpu_lab.bench.offload import offload_arm, simulated_curve
+from gpu_lab.bench.peers import torch_timer
 from gpu_lab.bench.rows import cache_bytes, measured, together
 from gpu_lab.bench.suite import CORE, core_suite
 from gpu_lab.bench.transfer import (
@@ -42,8 +45,12 @@ __all__ = [
     "measured",
     "memory",
     "memory_arm",
+    "offload_arm",
     "overlap_arms",
     "overlap_share",
+    "simulated_curve",
+    "simulated_kernels",
     "together",
+    "torch_timer",
     "transfer_arm",
 ]

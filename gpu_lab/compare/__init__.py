@@ -3,7 +3,8 @@
 Rows that were taken in the same rounds are judged by `paired`. No torch in here.
 """
 
-from gpu_lab.compare.keys import differences
+from gpu_lab.compare.keys import conditions, differences
 from gpu_lab.compare.paired import paired
+from gpu_lab.compare.sessions import sessions_interval
 
-__all__ = ["differences", "paired"]
+__all__ = ["conditions", "differences", "paired", "sessions_interval"]

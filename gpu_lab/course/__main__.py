@@ -60,6 +60,14 @@ def _prepare(args: argparse.Namespace) -> int:
     return 0
 
 
+def _reference(args: argparse.Namespace) -> int:
+    from gpu_lab import store
+
+    made = store.keep_reference(args.run, args.folder)
+    print(f"{len(made)} sessions kept in {args.folder}")
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m gpu_lab.course",
@@ -77,6 +85,10 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--profile", default="quick")
     one.add_argument("--seed", type=int, default=0)
     one.add_argument("--out", type=Path, required=True)
+    one = commands.add_parser("reference", help="keep a run of this machine, to ship")
+    one.add_argument("run", type=Path, help="run folder")
+    one.add_argument("folder", type=Path, help="data/reference/MACHINE")
+    one.set_defaults(call=_reference)
     one = commands.add_parser("size", help="lines of code by room")
     one.set_defaults(call=lambda _args: size.main())
     return parser

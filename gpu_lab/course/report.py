@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,8 +150,15 @@ def _core_row(timed: list[Measurement]) -> tuple[str, ...]:
         show.rate(middle),
         f"{show.rate(timed[-1])} to {show.rate(timed[0])}",
         str(len(timed)),
-        f"noisy in {noisy}" if (noisy := sum(m.noisy for m in timed)) else "",
+        remark(timed),
     )
+
+
+def remark(rows: list[Measurement]) -> str:
+    """In how many sessions of a row something was wrong, by flag."""
+    flags = [flag for row in rows for flag in row.flags]
+    flags += ["noisy" for row in rows if row.noisy]
+    return ", ".join(f"{flag} in {n}" for flag, n in Counter(flags).items())
 
 
 def _missing_row(row: Measurement) -> tuple[str, ...]:

@@ -3,9 +3,21 @@
 One file per notebook. ALL is what the tests walk over.
 """
 
-from gpu_lab.exercises import start_here
+from gpu_lab.exercises import hardware_basics, measuring, start_here
 from gpu_lab.exercises.frame import Exercise, Kind, Verdict
 
-ALL: tuple[Exercise, ...] = (*start_here.EXERCISES,)
+ALL: tuple[Exercise, ...] = (
+    *start_here.EXERCISES,
+    *hardware_basics.EXERCISES,
+    *measuring.EXERCISES,
+)
 
-__all__ = ["ALL", "Exercise", "Kind", "Verdict", "start_here"]
+__all__ = [
+    "ALL",
+    "Exercise",
+    "Kind",
+    "Verdict",
+    "hardware_basics",
+    "measuring",
+    "start_here",
+]

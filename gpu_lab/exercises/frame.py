@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -112,6 +112,15 @@ def untouched(answer: Any) -> bool:
     if isinstance(answer, dict) and answer:
         return all(value is ... for value in answer.values())
     return answer is ... or answer is None
+
+
+def require_keys(answer: Any, wanted: Collection[str]) -> None:
+    """Raises NotYet unless the answer is a dict with these keys, none of them open."""
+    if not isinstance(answer, dict) or set(answer) != set(wanted):
+        raise NotYet(f"wanted a dict with the keys {', '.join(wanted)}")
+    open_ones = [name for name in wanted if answer[name] is ...]
+    if open_ones:
+        raise NotYet(f"still open: {', '.join(open_ones)}")
 
 
 def parse_guess(guess: Any, *, unit: str) -> float:

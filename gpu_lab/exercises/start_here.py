@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_lab import facts, hardware
-from gpu_lab.exercises.frame import Exercise, Kind, NotYet
+from gpu_lab.exercises.frame import Exercise, Kind, NotYet, require_keys
 from gpu_lab.records import Ladder
 
 RUNG_COUNT = 6
@@ -31,12 +31,8 @@ def right_rungs() -> dict[str, int]:
 def check_first_rungs(answer: Any) -> str:
     """Compare {"a": 1, …} with the first failed rungs; hints for usual mistakes."""
     right = right_rungs()
-    if not isinstance(answer, dict) or set(answer) != set(right):
-        raise NotYet(f"wanted a dict with the keys {', '.join(right)}")
+    require_keys(answer, right)
     given = {name: answer[name] for name in right}
-    open_ones = [name for name, value in given.items() if value is ...]
-    if open_ones:
-        raise NotYet(f"still open: {', '.join(open_ones)}")
     if not all(type(v) is int and 1 <= v <= RUNG_COUNT for v in given.values()):
         raise NotYet(f"a rung is a whole number from 1 to {RUNG_COUNT}")
     if given != right:

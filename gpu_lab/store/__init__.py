@@ -34,6 +34,7 @@ from gpu_lab.store.recorder import (
     open_session,
     stated_before,
 )
+from gpu_lab.store.reference import keep_reference, references
 
 __all__ = [
     "FAILED",
@@ -47,12 +48,14 @@ __all__ = [
     "Recorder",
     "StoreError",
     "free_name",
+    "keep_reference",
     "load",
     "load_folder",
     "load_record",
     "now",
     "open_session",
     "out_folder",
+    "references",
     "runs_root",
     "save",
     "schema",

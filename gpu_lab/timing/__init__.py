@@ -8,6 +8,7 @@ the other back ends they end with a synchronize and include the launch.
 """
 
 from gpu_lab.timing.clocks import Clock, Queue, StandInClock, WallClock, clock_for
+from gpu_lab.timing.competitor import competitor
 from gpu_lab.timing.core import (
     CLASS,
     FULL,
@@ -19,6 +20,7 @@ from gpu_lab.timing.core import (
     interleave,
     measure,
 )
+from gpu_lab.timing.lanes import Lanes, lanes
 from gpu_lab.timing.simulated import SIMULATED, Model, SimulatedGpu
 from gpu_lab.timing.stats import Interval, interval, log_interval, log_ratios
 
@@ -31,6 +33,7 @@ __all__ = [
     "Arm",
     "Clock",
     "Interval",
+    "Lanes",
     "Model",
     "Plan",
     "Queue",
@@ -39,8 +42,10 @@ __all__ = [
     "Timing",
     "WallClock",
     "clock_for",
+    "competitor",
     "interleave",
     "interval",
+    "lanes",
     "log_interval",
     "log_ratios",
     "measure",

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_lab.records import Device, DeviceState, Settings, Source
 from gpu_lab.timing import flags
-from gpu_lab.timing.clocks import Clock, Queue, clock_for
+from gpu_lab.timing.clocks import Clock, Queue, StandInClock, clock_for
 from gpu_lab.timing.noise import Evidence
-from gpu_lab.timing.samplers import HostSampler, QueueSampler, Reading, Sampler
+from gpu_lab.timing.samplers import HostSampler, QueueSampler, Reading, Sampler, Turns
 from gpu_lab.timing.simulated import SimulatedGpu
 from gpu_lab.timing.stats import interval, log_ratios
 
@@ -26,6 +26,7 @@ GROWTH = 1.5  # looks at 12, 18, 27, 40, 60, …: few, so that peeking does no h
 LOOK_CONFIDENCE = 0.989  # Pocock's for ten looks
 PATIENCE = 4.0  # budgets that the asked precision may need before we call it futile
 FUTILE_ROUNDS = 90  # fewer cannot say how many more would be needed
+PREPARING = 3  # calls of an arm before the rounds: the first one, warm-up, a probe
 ANCHOR, ANCHOR_S = "anchor", 0.0003
 
 
@@ -34,11 +35,12 @@ class Plan:
     """How long to measure, in wall seconds of patience.
 
     Attributes:
-        budget_s: hard limit; one sample more at most.
+        budget_s: hard limit; one sample of each arm more at most. On a device that
+            keeps a queue it begins after the warm-up.
         precision: relative half-width at which to stop; by default 2 %, on a device
             that keeps a queue 0.5 %.
-        sample_s: target of one sample; by default 1 ms, or 1,000 times the cost of
-            the clocks where that is more.
+        sample_s: target of one sample; by default half a millisecond, or 1,200 times
+            what a sample of nothing reads; on the device's queue 1 ms.
         rounds: fixed number of rounds, for CI; then nothing stops earlier.
         warmup: calls before anything is timed (a queue is warmed up by condition).
     """
@@ -143,14 +145,20 @@ def interleave(
     The order within a round is random, and the first arm of the list alternates
     between early and late, so that drift and neighbours hit all arms alike. A fixed
     reference arm, the anchor, takes part in each round.
+
+    Raises:
+        ValueError: two arms of one name.
+        DeviceLost: the device vanished during the run.
     """
+    names = [arm.name for arm in arms]
+    if len({*names, ANCHOR}) <= len(names):
+        raise ValueError(f"wanted arms of different names, found {', '.join(names)}")
     if not arms:
         return ()
     clock = clock or clock_for(device)
     rounds = _Rounds(arms, device=device, plan=plan, clock=clock, seed=seed)
     # Virtual time does not see a collection, and collecting takes a tenth of a second.
-    virtual = isinstance(clock, SimulatedGpu)
-    with nullcontext() if virtual else _no_garbage_collection():
+    with nullcontext() if rounds.virtual else _no_garbage_collection():
         rounds.run()
     return tuple(rounds.timing(arm) for arm in arms)
 
@@ -171,6 +179,8 @@ class _Rounds:
         self.clock = clock
         self.arms = list(arms)
         self.anchor = Arm(name=ANCHOR, calls=(clock.anchor,))
+        self.virtual = isinstance(clock, SimulatedGpu)
+        self.on_cpu = not device.is_gpu or isinstance(clock, StandInClock)
         self.sampler: Sampler = HostSampler(clock)
         if isinstance(clock, Queue) and all(arm.queued for arm in arms):
             self.sampler = QueueSampler(clock)
@@ -178,6 +188,7 @@ class _Rounds:
         self.sample_s = sample_s / clock.wall_per_s
         self.precision = plan.precision or self.sampler.precision
         self.random = random.Random(seed)
+        self.turns = {arm.name: Turns(arm.calls) for arm in self._all()}
         self.number: dict[str, int] = {}
         self.readings: list[dict[str, Reading]] = []
         self.states: list[DeviceState] = []
@@ -188,48 +199,58 @@ class _Rounds:
 
     def run(self) -> None:
         """Warm up, find the block lengths, take rounds until a rule says stop."""
+        self.clock.anchor()  # the first one loads libraries: nobody's budget
+        self.clock.synchronize()
         start = self.clock.wall()
-        for arm in self._all():
-            self._prepare(arm)
-        if isinstance(self.sampler, QueueSampler):
-            arm = self.arms[0]
-            self.warmup_s = self.sampler.warm_up(arm.calls, self.number[arm.name])
+        first = {arm.name: self._prepare(arm) for arm in self._all()}
+        taken_s = sum(r.wall_s for r in first.values())
+        if taken_s >= self.plan.budget_s and not self.plan.rounds:
+            self.readings, self.number = [first], dict.fromkeys(first, 1)
+            self.stopped = f"budget: 1 round, no warm-up, fewer than {FEWEST_ROUNDS}"
+        elif isinstance(self.sampler, QueueSampler):
+            name = self.arms[0].name
+            self.warmup_s = self.sampler.warm_up(self.turns[name], self.number[name])
             start = self.clock.wall()
-        self.before = Evidence.now()
+        self.before = self.before if self.stopped else Evidence.now()
         while not self.stopped:
             began = self.clock.wall()
             self._round()
             now = self.clock.wall()
             self.stopped = self._why_stop(now - start, now - began)
-        self.shares = Evidence.now().since(self.before)
+        self.shares = self._shares()
+
+    def _shares(self) -> dict[str, float]:
+        """What else the machine did since the rounds began; virtual time has none."""
+        return {} if self.virtual else Evidence.now().since(self.before)
 
     def _all(self) -> list[Arm]:
         return [*self.arms, self.anchor]
 
-    def _prepare(self, arm: Arm) -> None:
-        """Warm up an arm and find how many calls fill a sample.
+    def _prepare(self, arm: Arm) -> Reading:
+        """Warm up an arm and find how many calls fill a sample; its first call.
 
-        The first call is timed too: where it is long, it is all the warm-up there is.
+        Where the first call is long, it is all the warm-up there is.
         """
         target_s = ANCHOR_S / self.clock.wall_per_s
         target_s = target_s if arm is self.anchor else self.sample_s
-        first_s = self.sampler.block_s(arm.calls, 1)
-        if first_s * FEWEST_ROUNDS < self.plan.budget_s:
-            for _ in range(self.plan.warmup - 1):
-                arm.calls[0]()
-        elif first_s > target_s:
+        turns = self.turns[arm.name]
+        (first,) = self.sampler.samples([(turns, 1)])
+        needed = (FEWEST_ROUNDS + PREPARING) * len(self.arms)
+        if first.wall_s * needed < self.plan.budget_s:
+            turns.run(max(0, self.plan.warmup - 1))
+        elif first.wall_s > target_s:
             self.number[arm.name] = 1
-            return
-        self.number[arm.name] = self.sampler.calls_for(arm.calls, target_s)
+            return first
+        self.number[arm.name] = self.sampler.calls_for(turns, target_s)
+        return first
 
     def _round(self) -> None:
         order = self._all()[1:]
         self.random.shuffle(order)
         place = 0 if len(self.readings) % 2 == 0 else len(order)
         order.insert(place, self.arms[0])
-        blocks = [(arm.calls, self.number[arm.name]) for arm in order]
-        read = self.sampler.samples(blocks)
         names = [arm.name for arm in order]
+        read = self.sampler.samples([(self.turns[n], self.number[n]) for n in names])
         self.readings.append(dict(zip(names, read, strict=True)))
         if isinstance(self.clock, Queue) and (state := self.clock.state()):
             self.states.append(state)
@@ -271,12 +292,14 @@ class _Rounds:
     def _deciding_s(self, arm: Arm) -> list[float]:
         """Seconds of the samples of an arm by the clock that decides so far."""
         readings = [r[arm.name] for r in self.readings]
-        cpu = self._decided_by(Evidence.now().since(self.before)) == "cpu"
+        cpu = self._decided_by(self._shares()) == "cpu"
         return [max(r.cpu_s if cpu else r.wall_s, 1e-12) for r in readings]
 
     def _decided_by(self, shares: dict[str, float]) -> str:
         if not isinstance(self.sampler, HostSampler):
             return "events"
+        if not self.on_cpu:
+            return "wall"
         arms = [r[arm.name] for r in self.readings for arm in self.arms]
         return flags.decides(arms, shares)
 
@@ -284,20 +307,25 @@ class _Rounds:
         """What was found for one arm."""
         number = self.number[arm.name]
         readings = [r[arm.name] for r in self.readings]
-        anchor_s = tuple(r[ANCHOR].wall_s / self.number[ANCHOR] for r in self.readings)
         timing = Timing(
-            times_s=tuple(max(r.wall_s, 1e-12) / number for r in readings),
+            times_s=_times_s(readings, number),
             cpu_times_s=tuple(max(r.cpu_s, 0.0) / number for r in readings),
             number_per_run=number,
             source=self.clock.source,
             decided_by=self._decided_by(self.shares),
-            anchor_s=anchor_s,
+            anchor_s=_times_s([r[ANCHOR] for r in self.readings], self.number[ANCHOR]),
             states=tuple(self.states),
             warmup_s=self.warmup_s,
             observed={**arm.observed, **self.shares},
             stopped=self.stopped,
         )
-        return replace(timing, flags=flags.found(timing, readings, hot=arm.hot))
+        raised = flags.found(timing, readings, hot=arm.hot, on_cpu=self.on_cpu)
+        return replace(timing, flags=raised)
+
+
+def _times_s(readings: Sequence[Reading], number: int) -> tuple[float, ...]:
+    """Seconds of one call; above zero also where the clock did not move."""
+    return tuple(max(r.wall_s, 1e-12) / number for r in readings)
 
 
 def looks(most: int) -> tuple[int, ...]:
@@ -311,8 +339,7 @@ def looks(most: int) -> tuple[int, ...]:
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
     was_on = gc.isenabled()
-    gc.collect()
-    gc.freeze()
+    gc.freeze()  # not collect: on a large heap that alone takes a tenth of a second
     gc.disable()
     try:
         yield

@@ -9,15 +9,38 @@ from typing import Any, Protocol
 
 from gpu_lab.timing.clocks import Clock, Event, Queue
 
-Calls = tuple[Callable[[], Any], ...]
-Block = tuple[Calls, int]
-
-SHORTEST_S, CLOCK_SHARE, CLOCK_READS = 0.001, 1000.0, 20
+# A sample is so many times as long as one of nothing: the clocks are below 0.1 %.
+SHORTEST_S, OWN_COSTS, EMPTY_SAMPLES = 0.0005, 1200.0, 20
 PROBES = 3  # growing blocks to find how many calls fill one sample
 MAX_CALLS = 1_000_000
 MAX_LAUNCHES = 500  # a driver's queue has an end; nvbench warns about its depth
 BACKLOG = 1.5  # hold the device for that many times what queueing takes
 WINDOW_S, WARM_MIN_S, WARM_MAX_S, STEADY = 0.25, 0.3, 5.0, 0.01
+
+
+class Turns:
+    """Calls taken in turn: each block goes on where the last one ended.
+
+    Otherwise a block would begin with the data that the last one has left in a cache.
+    """
+
+    def __init__(self, calls: Sequence[Callable[[], Any]]) -> None:
+        """One call to be repeated, or several to be taken in turn."""
+        self._only = calls[0] if len(calls) == 1 else None
+        self._all = cycle(calls)
+
+    def run(self, number: int) -> None:
+        """Make that many calls."""
+        if self._only:
+            call = self._only
+            for _ in repeat(None, number):
+                call()
+        else:
+            for call in islice(self._all, number):
+                call()
+
+
+Block = tuple[Turns, int]
 
 
 @dataclass(frozen=True)
@@ -38,10 +61,10 @@ class Sampler(Protocol):
     sample_s: float
     precision: float
 
-    def block_s(self, calls: Calls, number: int) -> float:
+    def block_s(self, turns: Turns, number: int) -> float:
         """Seconds of one block, by itself."""
 
-    def calls_for(self, calls: Calls, target_s: float) -> int:
+    def calls_for(self, turns: Turns, target_s: float) -> int:
         """Number of calls that fill a sample."""
 
     def samples(self, blocks: Sequence[Block]) -> list[Reading]:
@@ -60,25 +83,27 @@ class HostSampler:
         length agree better, because neighbours in time see the same speed.
         """
         self._clock = clock
-        self.sample_s = max(SHORTEST_S, CLOCK_SHARE * _cost_s(clock))
+        nothing = Turns([clock.cpu])
+        empty_s = min(self._sample(nothing, 0).wall_s for _ in range(EMPTY_SAMPLES))
+        self.sample_s = max(SHORTEST_S, OWN_COSTS * empty_s)
 
-    def block_s(self, calls: Calls, number: int) -> float:
+    def block_s(self, turns: Turns, number: int) -> float:
         """Wall seconds of one block."""
-        return self._sample(calls, number).wall_s
+        return self._sample(turns, number).wall_s
 
-    def calls_for(self, calls: Calls, target_s: float) -> int:
+    def calls_for(self, turns: Turns, target_s: float) -> int:
         """Number of calls that fill a sample, from the fastest of growing blocks."""
-        return _calls_for(lambda n: self.block_s(calls, n), target_s, MAX_CALLS)
+        return _calls_for(lambda n: self.block_s(turns, n), target_s, MAX_CALLS)
 
     def samples(self, blocks: Sequence[Block]) -> list[Reading]:
         """One sample of each block, one after the other."""
-        return [self._sample(calls, number) for calls, number in blocks]
+        return [self._sample(turns, number) for turns, number in blocks]
 
-    def _sample(self, calls: Calls, number: int) -> Reading:
+    def _sample(self, turns: Turns, number: int) -> Reading:
         clock = self._clock
         clock.synchronize()
         cpu, wall = clock.cpu(), clock.wall()
-        repeated(calls, number)
+        turns.run(number)
         clock.synchronize()
         wall = clock.wall() - wall
         return Reading(wall, clock.cpu() - cpu)
@@ -100,13 +125,13 @@ class QueueSampler:
         self._hold_s: dict[Block, float] = {}
         self._late: set[Block] = set()  # the hold was doubled once; never again
 
-    def block_s(self, calls: Calls, number: int) -> float:
+    def block_s(self, turns: Turns, number: int) -> float:
         """Device seconds of one block."""
-        return self.samples([(calls, number)])[0].wall_s
+        return self.samples([(turns, number)])[0].wall_s
 
-    def calls_for(self, calls: Calls, target_s: float) -> int:
+    def calls_for(self, turns: Turns, target_s: float) -> int:
         """Number of calls that fill a sample, and never more than a queue holds."""
-        return _calls_for(lambda n: self.block_s(calls, n), target_s, MAX_LAUNCHES)
+        return _calls_for(lambda n: self.block_s(turns, n), target_s, MAX_LAUNCHES)
 
     def samples(self, blocks: Sequence[Block]) -> list[Reading]:
         """Queue all blocks of a round, wait once at its end, then read the marks."""
@@ -117,7 +142,7 @@ class QueueSampler:
             for start, stop, pending, cpu_s in waiting
         ]
 
-    def warm_up(self, calls: Calls, number: int) -> tuple[float, ...]:
+    def warm_up(self, turns: Turns, number: int) -> tuple[float, ...]:
         """Repeat a block until two windows agree and the clock is steady.
 
         Returns:
@@ -127,7 +152,7 @@ class QueueSampler:
         clocks: list[int | None] = []
         start = self._queue.wall()
         while self._queue.wall() - start < WARM_MAX_S:
-            windows.append(self._window(calls, number))
+            windows.append(self._window(turns, number))
             state = self._queue.state()
             clocks.append(state.clock_sm_mhz if state else None)
             long_enough = self._queue.wall() - start >= WARM_MIN_S
@@ -135,10 +160,10 @@ class QueueSampler:
                 break
         return tuple(windows)
 
-    def _window(self, calls: Calls, number: int) -> float:
+    def _window(self, turns: Turns, number: int) -> float:
         start, blocks = self._queue.wall(), 0
         while self._queue.wall() - start < WINDOW_S:
-            repeated(calls, number)
+            turns.run(number)
             self._queue.synchronize()
             blocks += 1
         return (self._queue.wall() - start) / (blocks * number)
@@ -153,46 +178,25 @@ class QueueSampler:
         return self._attempt(block)
 
     def _attempt(self, block: Block) -> tuple[Event, Event, bool, float]:
-        calls, number = block
+        turns, number = block
         if block not in self._hold_s:
-            self._hold_s[block] = BACKLOG * self._queueing_s(calls, number)
+            self._hold_s[block] = BACKLOG * self._queueing_s(turns, number)
         self._queue.hold(self._hold_s[block])
         cpu = self._queue.cpu()
         start = self._queue.mark()
-        repeated(calls, number)
+        turns.run(number)
         pending = not start.done()
         stop = self._queue.mark()
         return start, stop, pending, self._queue.cpu() - cpu
 
-    def _queueing_s(self, calls: Calls, number: int) -> float:
+    def _queueing_s(self, turns: Turns, number: int) -> float:
         """Host seconds that queueing this block takes."""
         self._queue.synchronize()
         start = self._queue.wall()
-        repeated(calls, number)
+        turns.run(number)
         spent_s = self._queue.wall() - start
         self._queue.synchronize()
         return spent_s
-
-
-def repeated(calls: Calls, number: int) -> None:
-    """Make that many calls, taking several in turn."""
-    if len(calls) == 1:
-        call = calls[0]
-        for _ in repeat(None, number):
-            call()
-    else:
-        for call in islice(cycle(calls), number):
-            call()
-
-
-def _cost_s(clock: Clock) -> float:
-    """Seconds of reading both clocks once: the least of several, undisturbed."""
-    reads: list[float] = []
-    for _ in range(CLOCK_READS):
-        start = clock.wall()
-        clock.cpu()
-        reads.append(clock.wall() - start)
-    return min(reads)
 
 
 def _calls_for(block_s: Callable[[int], float], target_s: float, most: int) -> int:

@@ -8,6 +8,7 @@ an hour of its time passes in a moment.
 from __future__ import annotations
 
 import random
+from bisect import bisect_right, insort
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -79,7 +80,7 @@ class SimulatedGpu:
         self._now_s = 0.0
         self._cpu_s = 0.0
         self._free_s = [0.0, 0.0]  # when each stream has done all that is queued
-        self._ends_s: list[float] = []  # of the pieces still in the queue
+        self._ends_s: list[float] = []  # of the pieces in the queue, in order
         self._cache: OrderedDict[object, int] = OrderedDict()
         self._used_s = 0.0
 
@@ -158,13 +159,13 @@ class SimulatedGpu:
         start_s = max(self._now_s, self._free_s[stream] + self.model.gap_s)
         self._free_s[stream] = start_s + work_s * factor
         self._used_s += work_s * factor
-        self._ends_s.append(self._free_s[stream])
+        insort(self._ends_s, self._free_s[stream])
 
     def _make_room(self) -> None:
         """The host waits while the queue is full."""
-        self._ends_s = [end for end in self._ends_s if end > self._now_s]
+        del self._ends_s[: bisect_right(self._ends_s, self._now_s)]
         if len(self._ends_s) >= self.model.depth:
-            self._now_s = max(self._now_s, sorted(self._ends_s)[-self.model.depth])
+            self._now_s = self._ends_s[-self.model.depth]
 
     def _drifted(self) -> float:
         return 1 + self.model.drift_per_s * self._used_s

@@ -8,13 +8,12 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from gpu_lab import bench, compare, timing
+from gpu_lab.records import Measurement, Verdict
 from peers import rules, work
 from peers.report import Progress, Result
 
-from gpu_lab import bench, compare, timing
-from gpu_lab.records import Measurement, Verdict
-
-PLAN = timing.Plan(budget_s=2.0, precision=0.015)
+PLAN = timing.Plan(budget_s=2.0, precision=0.01)
 CELLS = {
     "A/A idle": (0.0, False),
     "A/A busy": (0.0, True),
@@ -71,7 +70,10 @@ def run(full: bool, progress: Progress) -> dict[str, Any]:
                 where = "busy" if busy else "idle"
                 for _ in progress.of(range(peers), f"C4 peer {where}"):
                     others[where].append(autorange_pair())
-    return {"cells": {k: [vars(t) for t in v] for k, v in cells.items()}, "peer": others}
+    return {
+        "cells": {k: [vars(t) for t in v] for k, v in cells.items()},
+        "peer": others,
+    }
 
 
 def autorange_pair() -> tuple[float, float]:

@@ -11,7 +11,7 @@ PYPERF_P, ASV_P = 0.05, 0.002
 
 
 def pyperf(a: Sequence[float], b: Sequence[float]) -> bool:
-    """pyperf `compare_to`: Student's two-sample t test at 95 % (_utils.is_significant)."""
+    """pyperf `compare_to`: Student's two-sample t test at 95 % (is_significant)."""
     return bool(stats.ttest_ind(a, b).pvalue < PYPERF_P)
 
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from gpu_lab.records import Device
 from gpu_lab.timing import Arm
@@ -14,6 +16,29 @@ from gpu_lab.timing import Arm
 CPU = Device(backend="cpu", name="this processor")
 STEPS = 20_000  # of the work with a known effect: about a quarter of a millisecond
 EFFECT = 0.05
+SUMMING, SHORT, PRODUCT = "summing", "short", "product"
+SHORT_STEPS, PRODUCTS = 150, 400
+TESTS = Path(__file__).resolve().parent.parent
+
+
+def call(kind: str) -> Callable[[], Any]:
+    """Work of a kind by name, for processes that get only a word."""
+    made = {SUMMING: lambda: summing(STEPS), SHORT: lambda: summing(SHORT_STEPS)}
+    return made[kind]() if kind in made else product()
+
+
+def product() -> Callable[[], Any]:
+    """A matrix product of a few milliseconds, in NumPy and one thread."""
+    import numpy as np
+
+    matrix = np.random.default_rng(0).random((64, 64), dtype=np.float32)
+    out = np.empty_like(matrix)
+
+    def chain() -> None:
+        for _ in range(PRODUCTS):  # small ones: BLAS takes no second thread
+            np.matmul(matrix[:48, :48], matrix[:48, :48], out=out[:48, :48])
+
+    return chain
 
 
 def summing(steps: int) -> Callable[[], int]:
