@@ -33,7 +33,7 @@ unexport MPLBACKEND
 
 help: ## this list
 	@echo "Course: PyTorch on your GPU. Both of the first two work on a fresh machine."
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 	@echo "PROFILE=quick|class|full DEVICE=auto|cpu|cuda|... TORCH=default|cpu|cu126|cu130|rocm|xpu"
 	@echo "PYTHON=python3 OUT=folder (run)  NB=05 (test)  FULL=1 ONLY=C1,C5 (bench)"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +13,10 @@ from gpu_lab import bench
 from gpu_lab.bench import rows, suite
 from gpu_lab.bench.rows import WrongResult
 from gpu_lab.records import Device, Measurement, Source
-from gpu_lab.timing import Plan
+from gpu_lab.timing import SIMULATED, Model, Plan, SimulatedGpu
 
-TINY = Plan(budget_s=0.005, min_samples=2, max_samples=3, sample_s=0.0001, warmup=1)
+memory = sys.modules["gpu_lab.bench.memory"]  # the name is the function's as well
+TINY = Plan(rounds=3, sample_s=0.0001, warmup=1)
 Bench = Callable[..., Measurement]
 COPIES: list[tuple[Bench, str, float]] = [
     (bench.host_copy, "host_copy", 2.0),
@@ -48,7 +50,7 @@ def test_matmul(cpu: Device, dtype: str) -> None:
     assert row.settings["n"] == 16
     assert row.settings["dtype"] == dtype
     assert row.settings["seed"] == 3
-    assert {"allow_tf32", "threads"} <= set(row.settings)
+    assert row.settings["threads"] == torch.get_num_threads()
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -114,7 +116,7 @@ def test_copies_on_a_cpu(cpu: Device, copy: Bench, name: str, factor: float) -> 
 def test_copies_refuse_nothing(
     stand_in: Device, copy: Bench, name: str, factor: float, size_bytes: int
 ) -> None:
-    with pytest.raises(ValueError, match=f"wanted at least 1 byte, found {size_bytes}"):
+    with pytest.raises(ValueError, match=f"at least . bytes?.*{size_bytes}"):
         copy(size_bytes, device=stand_in, plan=TINY)
 
 
@@ -130,7 +132,7 @@ def test_a_wrong_copy_is_not_timed(
 
     def wrong(target: Any, source: Any, non_blocking: bool = False) -> Any:
         honest(target, source)
-        target[-1] ^= 1
+        target[-1] += 1
         return target
 
     monkeypatch.setattr(torch.Tensor, "copy_", wrong)
@@ -154,12 +156,134 @@ def test_launch(stand_in: Device, cpu: Device) -> None:
     assert "launches nothing" in none.reason
 
 
+NAMES = ["launch", "launch_host", "launch_gap"]
+
+
+def test_three_names_for_launch_where_there_is_no_queue(
+    stand_in: Device, cpu: Device
+) -> None:
+    for device, measured in ((cpu, []), (stand_in, ["launch"])):
+        found = bench.launches(device=device, plan=TINY)
+        assert [row.name for row in found] == NAMES
+        assert [row.name for row in found if row.available] == measured
+        assert all(row.reason for row in found if not row.available)
+
+
+def test_three_launch_times_of_the_simulated_device() -> None:
+    gpu = SimulatedGpu(Model(noise=0.0))
+    complete, host, gap = bench.launches(device=SIMULATED, plan=TINY, clock=gpu)
+    model = gpu.model
+    assert host.median_s == pytest.approx(model.launch_s)
+    assert gap.median_s == pytest.approx(1e-6 + model.gap_s)
+    assert complete.median_s == pytest.approx(model.launch_s + 1e-6, rel=0.2)
+    assert [row.decided_by for row in (complete, host, gap)] == [
+        "wall",
+        "cpu",
+        "events",
+    ]
+
+
 def test_random_bytes_are_seeded_and_not_zero() -> None:
     one, same, other = (rows.random_bytes(1000, seed=s) for s in (0, 0, 1))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
     assert len(one.unique()) > 200
     assert one.dtype == torch.uint8
+
+
+# -- kinds of memory passes --
+
+
+@pytest.mark.parametrize("kind", ["copy", "triad", "read", "write"])
+@pytest.mark.parametrize("on_host", [True, False])
+def test_memory_passes(stand_in: Device, kind: str, on_host: bool) -> None:
+    row = bench.memory(kind, 4096, device=stand_in, on_host=on_host, plan=TINY)
+    require_whole(row, stand_in, Source.SIMULATED)
+    factor, words = memory.CONVENTION[kind]
+    assert row.name == f"{'host' if on_host else 'device'}_{kind}"
+    assert row.work == factor * 4096
+    assert row.settings["counted"] == words
+
+
+@pytest.mark.parametrize(("kind", "size_bytes"), [("scale", 4096), ("copy", 3)])
+def test_memory_refuses(cpu: Device, kind: str, size_bytes: int) -> None:
+    with pytest.raises(ValueError, match=f"found '{kind}' and {size_bytes}"):
+        bench.memory(kind, size_bytes, device=cpu, on_host=True, plan=TINY)
+
+
+@pytest.mark.parametrize("kind", ["triad", "read", "write"])
+def test_a_wrong_pass_is_not_timed(
+    cpu: Device, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(memory, "TOLERANCE", -1.0)
+    with pytest.raises(WrongResult, match="its speed is not shown"):
+        bench.memory(kind, 4096, device=cpu, on_host=True, plan=TINY)
+
+
+def test_small_arrays_rotate_and_large_ones_need_not(
+    cpu: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows.host, "cache_bytes", lambda: 2**16)
+    small = bench.memory_arm("copy", 2**13, device=cpu, on_host=True)
+    assert len(small.calls) == 2 * 2**16 / 2**14 + 1
+    assert (small.hot, small.observed["cache"]) == (False, "cold")
+    large = bench.memory_arm("copy", 2**17, device=cpu, on_host=True)
+    assert len(large.calls) == 1
+    assert not large.hot
+
+
+def test_what_may_lie_in_the_cache_is_flagged(
+    cpu: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arm = bench.memory_arm("copy", 2**13, device=cpu, on_host=True, cold=False)
+    assert "hot-cache" in bench.measured(arm, device=cpu, plan=TINY).flags
+    monkeypatch.setattr(rows, "_free_bytes", lambda device: 0)
+    full = bench.memory_arm("copy", 2**13, device=cpu, on_host=True)
+    assert (full.hot, len(full.calls)) == (True, 1)
+
+
+def test_zeros_are_refused(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "randn", lambda *s, **_: torch.zeros(*s))
+    for call in (
+        lambda: bench.matmul(8, device=cpu, plan=TINY),
+        lambda: bench.host_copy(4096, device=cpu, plan=TINY),
+    ):
+        with pytest.raises(WrongResult, match="all inputs are 0; wanted random"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("backend", "capability", "dtype", "words"),
+    [
+        ("cpu", None, "tf32", "needs an NVIDIA GPU of compute capability 8.0"),
+        ("rocm", "gfx1100", "float8", "needs an NVIDIA GPU of compute capability 8.9"),
+        ("cuda", "7.5", "tf32", "needs compute capability 8.0, this GPU has 7.5"),
+        ("cuda", "8.6", "float8", "needs compute capability 8.9, this GPU has 8.6"),
+    ],
+)
+def test_dtypes_that_a_device_lacks(
+    backend: str, capability: str | None, dtype: str, words: str
+) -> None:
+    device = Device(backend=backend, name="x", capability=capability)
+    row = bench.matmul(8, device=device, dtype=dtype, plan=TINY)
+    assert row.source is Source.NOT_MEASURABLE
+    assert words in row.reason
+
+
+@pytest.mark.parametrize("dtype", ["float8", "tf32"])
+def test_other_dtypes_are_right_on_the_stand_in(stand_in: Device, dtype: str) -> None:
+    row = bench.matmul(32, device=stand_in, dtype=dtype, plan=TINY)
+    require_whole(row, stand_in, Source.SIMULATED)
+
+
+def test_rows_taken_together_share_their_rounds(cpu: Device) -> None:
+    arms = [bench.matmul_arm(n, device=cpu) for n in (8, 16)]
+    arms.append(bench.matmul_arm(8, device=cpu, dtype="tf32"))
+    first, second, missing = bench.together(arms, device=cpu, plan=TINY)
+    assert first.group == second.group == "matmul_float32_8|matmul_float32_16"
+    assert len(first.times_s) == len(second.times_s) == len(first.anchor_s) == 3
+    assert missing.source is Source.NOT_MEASURABLE
+    assert bench.measured(arms[0], device=cpu, plan=TINY).group == ""
 
 
 # -- the core suite --

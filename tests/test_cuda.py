@@ -55,7 +55,7 @@ class FakeCuda:
             event.mark = self.gpu.mark()
 
         event.record = record
-        event.query = lambda: event.mark.done()
+        event.query = lambda: bool(event.mark.done())
         event.elapsed_time = lambda later: 1e3 * event.mark.seconds_to(later.mark)
         return event
 

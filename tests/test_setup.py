@@ -28,7 +28,8 @@ KINDS = ("", "-cpu", "-cu126", "-cu130", "-rocm", "-xpu")
 VARIANTS = [f"torch{kind}.txt" for kind in KINDS]
 # CI's own lanes: other versions on purpose.
 LANES = ["torch-floor.txt", "torch-newest.txt", "torch-rc.txt"]
-DOORS = ["run", "test", "lab", "check", "notebooks", "clean"]
+DOORS = ["run", "test", "lab", "check", "notebooks", "bench"]
+DOORS += ["gpu-wheels", "gpu-check", "clean"]
 
 
 def call(

@@ -1,5 +1,7 @@
 """Views: the same rows on every machine, whole texts, verdicts that can fail."""
 
+from dataclasses import replace
+
 import pytest
 
 from gpu_lab import show
@@ -69,14 +71,66 @@ def test_measurements_give_reasons_where_there_is_no_number():
     assert frame.loc[1, "time (ms)"] == "2.0"
 
 
-def test_ratio_sentence_names_source_noise_and_absence():
-    quiet = show.ratio_sentence("a to b", timed("a", 1.0), timed("b", 2.0))
-    assert quiet == "a to b: 2.0x (MEASURED)"
-    noisy = show.ratio_sentence("a to b", timed("a", 1.0, 2.0, 3.0), timed("b", 2.0))
-    assert noisy.endswith("; noisy, run again: a")
-    none = Measurement.not_measurable("c", device=CPU, reason="needs a GPU")
-    absent = show.ratio_sentence("a to c", timed("a", 1.0), none)
-    assert absent == "a to c: NOT MEASURABLE HERE (needs a GPU)"
+def pair(ratio: float, flags: tuple[str, ...] = ()) -> list[Measurement]:
+    """Two rows taken together, the second so many times as fast."""
+    first = [1.0 + i / 1000 for i in range(20)]
+    times = {"a": first, "b": [t / ratio for t in first]}
+    rows = [timed(name, *t) for name, t in times.items()]
+    return [replace(r, group="a|b", flags=flags) for r in rows]
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        (
+            pair(2.0),
+            "b against a: faster, speedup 2.00x (2.00x to 2.00x), MEASURED",
+        ),
+        (
+            pair(0.5, ("busy",)),
+            "b against a: slower, speedup 0.500x (0.500x to 0.500x), MEASURED; "
+            "flags: busy",
+        ),
+        (
+            [timed("a", 1.0), timed("b", 2.0)],
+            "b against a: not comparable (not taken in the same rounds)",
+        ),
+        (
+            [
+                timed("a", 1.0),
+                Measurement.not_measurable("c", device=CPU, reason="needs a GPU"),
+            ],
+            "c against a: not comparable (c: needs a GPU)",
+        ),
+    ],
+)
+def test_paired_sentence(rows, text):
+    assert show.paired_sentence(*rows) == text
+
+
+def test_paired_sentence_says_what_could_have_been_shown():
+    rows = [replace(r, group="a|b") for r in (timed("a", *range(1, 13)), None) if r]
+    rows.append(replace(rows[0], name="b", times_s=rows[0].times_s[::-1]))
+    text = show.paired_sentence(*rows)
+    assert "no difference shown" in text
+    assert "; these data could have shown " in text
+
+
+def test_flags_are_named_by_row():
+    assert show.flags(pair(2.0)) == "Flags: none"
+    raised = show.flags(pair(2.0, ("busy", "drifting")))
+    assert raised == "Flags: a: busy, drifting; b: busy, drifting"
+
+
+def test_a_hot_row_says_that_it_is_not_the_memory():
+    row = replace(timed("host_copy", 0.002), flags=("hot-cache",))
+    assert show.measurements([row]).frame.loc[0, "remark"] == show.HOT
+
+
+def test_claims_are_shown_whole():
+    frame = show.claims("C007", "C021").frame
+    assert frame["id"].tolist() == ["C007", "C021"]
+    assert all(frame.loc[0] != "")
 
 
 def test_ladder_sentence_gives_the_remedy_of_the_first_failed_rung():

@@ -188,7 +188,7 @@ PLANTED: dict[str, tuple[Callable[[SimulatedGpu], Arm], float]] = {
     "kernel": (lambda gpu: kernel(gpu, 200e-6), 200e-6),
     "long kernel": (lambda gpu: kernel(gpu, 20e-3), 20e-3),
     "cold read": (lambda gpu: read(gpu, 48 * MIB, 3), 48 * MIB / 400e9),
-    "cold small read": (lambda gpu: read(gpu, 30 * MIB, 4), 30 * MIB / 400e9),
+    "cold small read": (lambda gpu: read(gpu, 20 * MIB, 5), 20 * MIB / 400e9),
     "hot read": (lambda gpu: read(gpu, 31 * MIB, 1), 31 * MIB / 600e9),
     "copy": (copied, LINK_S),
 }

@@ -71,7 +71,7 @@ def noisy(clock: FakeClock, scatter: float) -> Callable[[], None]:
 
 def test_times_are_of_one_call() -> None:
     found = measure(FakeClock(0.0001))
-    assert found.number_per_run == 10  # 1 ms a sample
+    assert found.number_per_run == 5  # half a millisecond a sample
     assert found.times_s == pytest.approx([0.0001] * len(found.times_s))
     assert found.cpu_times_s == pytest.approx([0.00005] * len(found.times_s))
     assert found.source is Source.SIMULATED

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_lab.bench import rows
 from gpu_lab.records import Device, Measurement
-from gpu_lab.timing import QUICK, Arm, Clock, Plan, Queue, clock_for
+from gpu_lab.timing import QUICK, Arm, Clock, Plan, Queue, clock_for, completed
 
 METHOD_VERSION = 2
 NOTHING_LAUNCHED = "needs a GPU: a CPU computes in the call and launches nothing"
@@ -28,13 +28,8 @@ def launch(
     if not device.is_gpu:
         return rows.measured(_arm("launch", reason=NOTHING_LAUNCHED), device=device)
     clock = clock or clock_for(device)
-    kernel = _kernel(device, clock)
-
-    def complete() -> None:
-        kernel()
-        clock.synchronize()
-
-    arm = _arm("launch", complete, queued=False)
+    call = completed([_kernel(device, clock)], clock)
+    arm = _arm("launch", call, queued=False)
     return rows.together([arm], device=device, plan=plan, clock=clock)[0]
 
 

@@ -10,7 +10,15 @@ from gpu_lab.bench import rows
 from gpu_lab.bench.matmul import matmul_arm
 from gpu_lab.bench.transfer import transfer_arm
 from gpu_lab.records import Device, Measurement
-from gpu_lab.timing import SIMULATED, Arm, Model, Plan, SimulatedGpu, clock_for
+from gpu_lab.timing import (
+    SIMULATED,
+    Arm,
+    Model,
+    Plan,
+    SimulatedGpu,
+    clock_for,
+    completed,
+)
 
 METHOD_VERSION = 1
 ITEM_BYTES = 4  # float32
@@ -30,7 +38,8 @@ def offload_arm(n: int, *, device: Device, seed: int = 0) -> Arm:
     product = matmul_arm(n, device=device, seed=seed)
     back = transfer_arm("d2h", size_bytes, device=device, seed=seed)
     steps = [arm.calls[0] for arm in (there, product, back)]
-    return _products(f"offload_{n}", n, [*steps, clock_for(device).synchronize])
+    call = completed(steps, clock_for(device))
+    return _product(f"offload_{n}", n, call, queued=False)
 
 
 def simulated_curve(
@@ -61,26 +70,21 @@ def _link(gpu: SimulatedGpu, size_bytes: int) -> Arm:
 
 
 def _matmul(gpu: SimulatedGpu, n: int) -> Arm:
-    return _products(f"simulated_matmul_{n}", n, [partial(gpu.matmul, n)])
+    return _product(f"simulated_matmul_{n}", n, partial(gpu.matmul, n), queued=True)
 
 
 def _offload(gpu: SimulatedGpu, n: int) -> Arm:
     size_bytes = ITEM_BYTES * n * n
     there, back = partial(gpu.copy, 2 * size_bytes), partial(gpu.copy, size_bytes)
-    product = partial(gpu.matmul, n)
-    steps: list[Callable[[], Any]] = [there, product, back, gpu.synchronize]
-    return _products(f"simulated_offload_{n}", n, steps)
+    call = completed([there, partial(gpu.matmul, n), back], gpu)
+    return _product(f"simulated_offload_{n}", n, call, queued=False)
 
 
-def _products(name: str, n: int, steps: Sequence[Callable[[], Any]]) -> Arm:
-    def whole() -> None:
-        for step in steps:
-            step()
-
+def _product(name: str, n: int, call: Callable[[], Any], *, queued: bool) -> Arm:
     return Arm(
         name=name,
-        calls=(whole,),
-        queued=len(steps) == 1,  # with more steps a call waits for its result
+        calls=(call,),
+        queued=queued,
         work=2.0 * n**3,
         work_unit="FLOP",
         version=METHOD_VERSION,

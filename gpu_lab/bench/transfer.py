@@ -10,7 +10,7 @@ from typing import Any
 from gpu_lab.bench import rows
 from gpu_lab.hardware import nvidia
 from gpu_lab.records import Device, Link, Measurement, Settings
-from gpu_lab.timing import QUICK, Arm, Plan, clock_for
+from gpu_lab.timing import QUICK, Arm, Plan, clock_for, completed
 
 METHOD_VERSION = 2
 KIB = 2**10
@@ -176,7 +176,7 @@ def link_under_load(*, device: Device, seed: int = 0) -> tuple[Link, Link] | Non
     for _ in range(LOAD_COPIES):
         arm.calls[0]()
     during = nvidia.link(device.index)
-    clock_for(device).synchronize()
+    completed([], clock_for(device))()
     return before, during
 
 

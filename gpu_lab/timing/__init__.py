@@ -7,7 +7,14 @@ On a CUDA or ROCm device samples are timed by the device itself, behind a backlo
 the other back ends they end with a synchronize and include the launch.
 """
 
-from gpu_lab.timing.clocks import Clock, Queue, StandInClock, WallClock, clock_for
+from gpu_lab.timing.clocks import (
+    Clock,
+    Queue,
+    StandInClock,
+    WallClock,
+    clock_for,
+    completed,
+)
 from gpu_lab.timing.competitor import competitor
 from gpu_lab.timing.core import (
     CLASS,
@@ -43,6 +50,7 @@ __all__ = [
     "WallClock",
     "clock_for",
     "competitor",
+    "completed",
     "interleave",
     "interval",
     "lanes",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from gpu_lab.records import Device, DeviceLost, DeviceState, Source, first_line
@@ -49,16 +49,8 @@ class Event(Protocol):
 
 
 @runtime_checkable
-class Queue(Protocol):
+class Queue(Clock, Protocol):
     """A clock whose device works off a queue on its own time."""
-
-    source: Source
-    wall_per_s: float
-
-    def wall(self) -> float: ...  # noqa: D102  # as in Clock
-    def cpu(self) -> float: ...  # noqa: D102
-    def synchronize(self) -> None: ...  # noqa: D102
-    def anchor(self) -> Any: ...  # noqa: D102
 
     def hold(self, hold_s: float) -> None:
         """Queue work that keeps the device busy for about that long."""
@@ -164,6 +156,17 @@ def _anchor_matrices(torch_name: str) -> tuple[Any, Any, Callable[..., Any]]:
 
     there = torch.from_numpy(matrix).to(torch_name)
     return there, torch.empty_like(there), torch.mm
+
+
+def completed(steps: Sequence[Callable[[], Any]], clock: Clock) -> Callable[[], None]:
+    """One call that makes all steps and returns when the device has done them."""
+
+    def whole() -> None:
+        for step in steps:
+            step()
+        clock.synchronize()
+
+    return whole
 
 
 def lost(device: Device, error: Any) -> DeviceLost:
