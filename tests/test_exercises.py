@@ -64,7 +64,8 @@ def test_predictions_are_noted_never_failed_and_malformed_ones_named(exercise):
     assert after.verdict == Verdict.PASS
     assert "off by a factor of 2.0x" in after.detail
     for fault, (guess, words) in MALFORMED_GUESSES.items():
-        found = exercise.predict(guess, 20.0)
+        text = guess.format(unit=exercise.unit) if isinstance(guess, str) else guess
+        found = exercise.predict(text, 20.0)
         assert found.verdict == Verdict.NOT_YET, fault
         assert words in found.detail, fault
         assert found.value is None

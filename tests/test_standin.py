@@ -42,7 +42,8 @@ def test_a_whole_run_takes_the_gpu_branch_and_is_simulated(standin, capsys):
     assert [m.name for m in core.measurements] == list(bench.CORE)
     assert lesson.ladder.height == 6
     journal = (store.runs_root() / store.JOURNAL).read_text()
-    assert journal.count('"starting"') == journal.count('"ended"') == 8 + 6
+    # Core rows; five arms of notebook 00, each prepared and run; its two copies.
+    assert journal.count('"starting"') == journal.count('"ended"') == 8 + 2 * 5 + 2
     report = (standin / "report.html").read_text()
     assert "[SIMULATED]" in report
     assert "MEASURED</td>" not in report.replace("NOT MEASURED</td>", "")

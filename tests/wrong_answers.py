@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from gpu_lab.exercises import measuring, start_here
+from gpu_lab.exercises import hardware_basics, measuring, start_here
 
 
 def _shifted(by: int) -> dict[str, int]:
@@ -52,6 +52,25 @@ def _verdicts(**changed: str) -> dict[str, str]:
     return {**measuring.right_verdicts(), **changed}
 
 
+def _costs(gflop: float = 1.0, gb: float = 1.0) -> dict[str, tuple[float, float]]:
+    """The right costs, all off by the same factors."""
+    right = hardware_basics.right_costs()
+    return {name: (a * gflop, b * gb) for name, (a, b) in right.items()}
+
+
+def _one_way() -> dict[str, tuple[float, float]]:
+    layers = hardware_basics._stored()["layers"]
+    right = hardware_basics.right_costs()
+    return {
+        name: (right[name][0], x["there"] * x["item_bytes"] / 1e9)
+        for name, x in layers.items()
+    }
+
+
+def _limits(**changed: str) -> dict[str, str]:
+    return {**hardware_basics.right_limits(), **changed}
+
+
 def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
     """All wrong answers, made when asked: some read data files."""
     return {
@@ -71,6 +90,41 @@ def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
                 dict.fromkeys("abc", "driver"),
                 "whole number from 1 to 6",
             ),
+        },
+        "layer_costs": {
+            "bits for bytes": (_costs(gb=8), "those are bits"),
+            "GiB for GB": (_costs(gb=1e9 / 2**30), "that is GiB"),
+            "forgot the way back": (_one_way(), "the way back is missing"),
+            "forgot the factor 2": (_costs(gflop=0.5), "are two FLOP"),
+            "4 bytes everywhere": (
+                {**_costs(gb=2), "linear": _costs()["linear"]},
+                "the 16-bit types have 2 bytes",
+            ),
+            "2 bytes everywhere": (_costs(gb=0.5), "float32 has 4 bytes"),
+            "something else": (_costs(gflop=3), "count the GFLOP again"),
+            "one number each": (
+                dict.fromkeys(("linear", "relu", "conv"), (1.0,)),
+                "wanted the pair (GFLOP, GB)",
+            ),
+        },
+        "smallest_product": {
+            "the largest": (1024, "but at a smaller n as well"),
+            "the CPU still wins": (128, "the CPU is still faster"),
+            "between two sizes": (200, "wanted a size of the table"),
+            "a time": (0.314, "wanted a number of rows"),
+        },
+        "four_limits": {
+            "always the link": (dict.fromkeys("abcd", "link"), "not every run has"),
+            "link and memory mixed up": (
+                _limits(a="link", c="memory"),
+                "link and memory are two paths",
+            ),
+            "launches taken for work": (
+                _limits(b="compute", d="launch"),
+                "many launches are not much arithmetic",
+            ),
+            "one wrong": (_limits(a="launch"), "again for a"),
+            "other words": (_limits(a="bus"), "wanted one of link, memory"),
         },
         "repair_timer": {
             "all four errors": (
@@ -116,11 +170,11 @@ def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
 MALFORMED_GUESSES = {
     "no unit": ("40", "no unit"),
     "a bare number": (40, "no unit"),
-    "wrong unit": ("40 ms", "the unit is"),
-    "wrong sign": ("-40x", "wrong sign"),
-    "zero": ("0x", "cannot be"),
-    "a decimal comma": ("60,5x", "decimal point"),
+    "wrong unit": ("40 parsecs", "the unit is"),
+    "wrong sign": ("-40{unit}", "wrong sign"),
+    "zero": ("0{unit}", "cannot be"),
+    "a decimal comma": ("60,5{unit}", "decimal point"),
     "no number": ("many", "not a number"),
-    "infinite": ("1e999x", "too large"),
-    "two dots": ("1.2.3x", "not a number"),
+    "infinite": ("1e999{unit}", "too large"),
+    "two dots": ("1.2.3{unit}", "not a number"),
 }
