@@ -23,6 +23,7 @@ from gpu_lab.course import build, lint, notebooks, prepare
 
 pytestmark = pytest.mark.notebooks
 FIRST = "00_start_here"
+BASICS = "01_hardware_basics"
 MEASURING = "03_measuring"
 NBVAL = [
     *("--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/nbval.cfg"),
@@ -66,6 +67,17 @@ FAULTS = {
         Fault("a shape", "matmul_512_again", "matmul_513_again"),
         Fault("a unit", r"(\d) TFLOPS", r"\1 GFLOPS"),
         Fault("a unit of a column", r"time \(ms\)", "time (s)"),
+        Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
+        Fault("a rate", r"\d+(\.\d+)? TFLOPS", "777.0 TFLOPS", caught=False),
+    ),
+    BASICS: (
+        *COMMON,
+        Fault("a card's peak", "68 SM x 256", "68 SM x 128"),
+        Fault("a claim's verdict", ">partly<", ">true<"),
+        Fault("a source", "SIMULATED", "MEASURED"),
+        Fault("a unit", r"(\d) GB/s", r"\1 GB"),
+        Fault("a size", "64 KiB", "64 MiB"),
+        Fault("a reason", "needs a GPU", "needs nothing"),
         Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
         Fault("a rate", r"\d+(\.\d+)? TFLOPS", "777.0 TFLOPS", caught=False),
     ),

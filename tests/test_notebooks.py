@@ -19,8 +19,13 @@ pytestmark = pytest.mark.notebooks
 # Far above what any device of today reaches: catches wrong units, not slow machines.
 MOST_TFLOPS = 10_000
 MOST_GB_PER_S = 20_000
+COPIES = [f"{4**k} KiB" for k in range(1, 5)] + [f"{4**k} MiB" for k in range(4)]
+WAYS = ("H2D pinned", "D2H pinned", "H2D pageable")
+PRODUCTS = (32, 64, 128, 256, 512, 1024)
 ONLY_GPU = {
     "00_start_here": {"first_h2d"},
+    "01_hardware_basics": {f"{way} {size}" for way in WAYS for size in COPIES}
+    | {f"offload_{n}" for n in PRODUCTS},
     "03_measuring": set(),
     "core": {"device_copy", "h2d", "d2h", "launch"},
 }
@@ -93,6 +98,13 @@ def test_a_cpu_measures_what_a_cpu_can_and_says_why_not_the_rest(sessions):
         assert {m.source for m in session.measurements if m.available} == {
             Source.MEASURED
         }
+
+
+def test_no_point_lies_above_a_ceiling(run):
+    for path, notebook in notebooks(run):
+        texts = [str(o) for c in notebook.cells for o in c.get("outputs", [])]
+        wrong = [t for t in texts if "ceiling or measurement wrong" in t]
+        assert wrong == [], path.name
 
 
 def test_solutions_pass(run, sessions):
