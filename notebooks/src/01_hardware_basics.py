@@ -24,6 +24,7 @@ profile: str = "quick"  # quick, class, full
 seed: int = 0  # of all random inputs
 
 # %%
+import itertools
 from dataclasses import replace
 
 import torch
@@ -186,7 +187,8 @@ show.measurements(again)
 # %%
 clocks = [s.clock_sm_mhz for s in top.states if s.clock_sm_mhz]
 how = "the highest rate shown here"
-shown = [max(a.rate or 0, b.rate or 0) for a, b in zip(again, (best, top))]
+won = zip(again, (best, top), strict=True)
+shown = [max(a.rate or 0, b.rate or 0) for a, b in won]
 memory = bench.ceiling.memory(gpu)
 if not memory.value:
     memory = bench.ceiling.measured_best(shown[0], how=how)
@@ -194,13 +196,13 @@ clock = {"clock_mhz": max(clocks, default=None)}
 peak = bench.ceiling.arithmetic(gpu, dtype="float32", **clock)
 if not peak.value:
     peak = bench.ceiling.measured_best(shown[1], how=how)
-ceilings = {
+
+# %%
+found = {
     "memory": (units.bandwidth(memory.value), str(memory.kind), memory.how),
     "arithmetic": (units.flops(peak.value), str(peak.kind), peak.how),
 }
-show.Table(
-    [(k, *v) for k, v in ceilings.items()], ("ceiling", "", "kind", "how")
-)
+show.Table([(k, *v) for k, v in found.items()], ("ceiling", "", "kind", "how"))
 
 # %% tags=["slide"]
 points = [moved[1], *products]
@@ -390,7 +392,8 @@ found = [
     else ("n/a", "n/a")
     for f in fits.values()
 ]
-show.Table([(k, *v) for k, v in zip(fits, found)], ("way", "t0 (ms)", "B"))
+lines = [(k, *v) for k, v in zip(fits, found, strict=True)]
+show.Table(lines, ("way", "t0 (ms)", "B"))
 
 # %%
 planted = fits["SIMULATED"]
@@ -530,9 +533,8 @@ show.claims("C001", "C003", "C087")
 # when each crossing serves ten thousand products?
 
 # %%
-control = fit.Offload(
-    name="SIMULATED", product=fit.Curve.of(stand_in), link=planted
-)
+product = fit.Curve.of(stand_in)
+control = fit.Offload(name="SIMULATED", product=product, link=planted)
 uses = (1, 10, 100, 1000, 10_000)
 table = [
     (str(k), *(replace(control, uses=k).link_share(n) for n in (256, 4096)))
@@ -710,10 +712,12 @@ for name, (rate, start) in width.items():
     link = timing.Model(link_bytes_per_s=rate, link_start_s=start)
     rows = bench.simulated_curve("offload", lesson.SIZES, model=link, seed=seed)
     reach[name] = fit.break_even(host, fit.Curve.of(rows), most=256)
+print(f"slow link, up to n = 256: {reach['slow'] or 'no crossing'}")
+
+# %%
 whole = lesson.simulated_pair(seed)[1]
 off = [abs(control.time_s(r.settings["n"]) / r.median_s - 1) for r in whole]
-grows = all(a.median_s < b.median_s for a, b in zip(whole, whole[1:]))
-print(f"slow link, up to n = 256: {reach['slow'] or 'no crossing'}")
+grows = all(a.median_s < b.median_s for a, b in itertools.pairwise(whole))
 
 # %% tags=["verdict", "nbval-check-output"]
 record = store.load(path)
