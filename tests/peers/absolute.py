@@ -21,7 +21,7 @@ SESSIONS = 5
 
 def run(full: bool, progress: Progress) -> dict[str, Any]:
     """Medians of many fresh processes, idle and with a competitor on the core."""
-    groups = 40 if full else 6
+    groups = 24 if full else 6
     found: dict[str, list[list[float]]] = {}
     for name, busy in (("idle", False), ("busy", True)):
         with work.one_core(busy=busy):

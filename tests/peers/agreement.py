@@ -42,7 +42,7 @@ LIMITS = {
 
 def run(full: bool, progress: Progress) -> dict[str, Any]:
     """Ratios peer over ours, each pair taken one right after the other."""
-    pairs = {"blocked_autorange": 300, "pyperf": 80} if full else {}
+    pairs = {"blocked_autorange": 300, "pyperf": 50} if full else {}
     found: dict[str, list[float]] = {}
     torch.set_num_threads(1)
     for name in LIMITS:

@@ -58,7 +58,7 @@ def trial(effect: float, seed: int) -> Trial:
 
 def run(full: bool, progress: Progress) -> dict[str, Any]:
     """All trials of all cells, and the peer's pairs, interleaved cell by cell."""
-    trials, peers = (200, 60) if full else (40, 12)
+    trials, peers = (120, 40) if full else (40, 12)
     cells: dict[str, list[Trial]] = {name: [] for name in CELLS}
     others: dict[str, list[tuple[float, float]]] = {"idle": [], "busy": []}
     for name, (effect, busy) in CELLS.items():

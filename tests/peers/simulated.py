@@ -111,9 +111,17 @@ def drifting(seed: int) -> tuple[str, ...]:
 
 
 def bimodal(seed: int) -> tuple[str, ...]:
-    """A device that falls to the lower of two clocks half-way through."""
-    gpu = SimulatedGpu(Model(throttle_after_s=0.56), seed=seed)
-    return row("kernel", gpu).flags
+    """A device that changes between two clocks every few milliseconds."""
+    gpu = SimulatedGpu(seed=seed)
+    period_s, slow = 0.02, 1.5
+
+    def kernel() -> None:
+        half = gpu.wall() % period_s > period_s / 2
+        gpu.kernel(KERNEL_S * (slow if half else 1))
+
+    arms = [Arm(name="kernel", calls=(kernel,))]
+    plan = timing.Plan(rounds=40)
+    return bench.together(arms, device=SIMULATED, plan=plan, clock=gpu)[0].flags
 
 
 FLAGS = {
@@ -121,6 +129,7 @@ FLAGS = {
     "launch-bound": launch_bound,
     "hot-cache": hot,
     "drifting": drifting,
+    "bimodal": bimodal,
 }
 
 

@@ -30,7 +30,7 @@ def calls() -> dict[str, Callable[[], Any]]:
 
 def run(full: bool, progress: Progress) -> dict[str, Any]:
     """Seconds of whole answers, first estimates, samples; and the peers' answers."""
-    times = 10 if full else 3
+    times = 6 if full else 3
     answers: list[dict[str, Any]] = []
     peers: list[dict[str, Any]] = []
     for busy in (False, True):
