@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 FEWEST_ROUNDS = 12
 GROWTH = 1.5  # looks at 12, 18, 27, 40, 60, …: few, so that peeking does no harm
 LOOK_CONFIDENCE = 0.989  # Pocock's for ten looks
-PATIENCE = 4.0  # budgets that the asked precision may need before we call it futile
+# Futile: the rest of the budget would leave more than 4 times the asked half-width, so
+# that reaching it would take 16 times as long.
+PATIENCE = 16.0
 FUTILE_ROUNDS = 90  # fewer cannot say how many more would be needed
 PREPARING = 3  # calls of an arm before the rounds: the first one, warm-up, a probe
 ANCHOR, ANCHOR_S = "anchor", 0.0003
@@ -53,7 +55,8 @@ class Plan:
     warmup: int = 2
 
 
-QUICK = Plan(budget_s=1.0)
+# An answer within a second, with all that belongs to it.
+QUICK = Plan(budget_s=0.9)
 CLASS = Plan(budget_s=2.0)
 FULL = Plan(budget_s=5.0)
 PLANS = {"quick": QUICK, "class": CLASS, "full": FULL}
