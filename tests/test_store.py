@@ -32,6 +32,7 @@ from gpu_lab.records import (
     Source,
 )
 from gpu_lab.store import Journal, StoreError
+from gpu_lab.timing import Arm, Plan, SimulatedGpu
 
 ROOT = Path(__file__).parent.parent
 GPU = Device(backend="cuda", name="Stand-in GPU (simulated)", simulated=True)
@@ -405,6 +406,104 @@ def test_skipped_experiments_are_not_run(
     found = store.load(lab.path).measurement("two")
     assert found.source is Source.NOT_MEASURABLE
     assert found.reason == store.SKIPPED
+
+
+def arm_of(clock: SimulatedGpu, seconds: float = 100e-6) -> Arm:
+    """An arm as a benchmark prepares it."""
+    return Arm(name="its own", calls=(lambda: clock.kernel(seconds),), version=7)
+
+
+def test_arms_of_one_group_are_put_on_disk_together(lab: store.Recorder) -> None:
+    gpu = SimulatedGpu()
+    arms = [lab.arm(n, arm_of, gpu, s) for n, s in (("a", 1e-4), ("b", 2e-4))]
+    assert [arm.name for arm in arms] == ["a", "b"]
+    assert store.load(lab.path).measurements == ()  # nothing is timed yet
+    found = lab.together(arms, plan=Plan(rounds=12), clock=gpu)
+    assert store.load(lab.path).measurements == tuple(found)
+    assert {row.group for row in found} == {"a|b"}
+    assert {row.method_version for row in found} == {7}
+    assert [len(row.times_s) for row in found] == [12, 12]
+
+
+def test_an_arm_that_cannot_be_prepared_is_a_row_with_the_reason(
+    lab: store.Recorder,
+) -> None:
+    def fails() -> Arm:
+        raise GpuLabError("no room\nfor it")
+
+    gpu = SimulatedGpu()
+    arms = [lab.arm("bad", fails), lab.arm("good", arm_of, gpu)]
+    bad, good = lab.together(arms, plan=Plan(rounds=2), clock=gpu)
+    assert bad.source is Source.NOT_MEASURABLE
+    assert bad.reason == "failed: GpuLabError: no room"
+    assert len(good.times_s) == 2
+    assert good.group == ""  # alone
+    assert [m.name for m in store.load(lab.path).measurements] == ["bad", "good"]
+
+
+def test_rounds_that_fail_are_rows_with_the_reason(lab: store.Recorder) -> None:
+    def lost() -> None:
+        raise DeviceLost("cuda:0 failed")
+
+    arms = [Arm(name=n, calls=(lost,)) for n in "ab"]
+    found = lab.together(arms, plan=Plan(rounds=2), clock=SimulatedGpu())
+    assert [row.reason for row in found] == ["failed: DeviceLost: cuda:0 failed"] * 2
+    assert lab.measure("next", row, "x").available
+    names = [m.name for m in store.load(lab.path).measurements]
+    assert names == ["a", "b", "next"]
+
+
+def test_skipped_arms_are_neither_prepared_nor_run(
+    lab: store.Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPU_LAB_SKIP", "two")
+    prepared: list[str] = []
+
+    def make(name: str) -> Arm:
+        prepared.append(name)
+        return arm_of(gpu)
+
+    gpu = SimulatedGpu()
+    arms = [lab.arm(name, make, name) for name in ("one", "two")]
+    one, two = lab.together(arms, plan=Plan(rounds=2), clock=gpu)
+    assert prepared == ["one"]
+    assert one.available
+    assert two.reason == store.SKIPPED
+
+
+def test_the_journal_names_arms_while_they_are_prepared_and_run(
+    lab: store.Recorder,
+) -> None:
+    gpu = SimulatedGpu()
+    journal = Journal(store.runs_root())
+    inside: list[set[str]] = []
+
+    def look() -> None:
+        inside.append(open_in(journal))
+
+    def make() -> Arm:
+        look()
+        return Arm(name="x", calls=(lambda: (look(), gpu.kernel(1e-3)),))
+
+    arms = [lab.arm(name, make) for name in ("one", "two")]
+    lab.together(arms, plan=Plan(rounds=1), clock=gpu)
+    assert inside[:2] == [{"one"}, {"two"}]
+    assert set(map(frozenset, inside[2:])) == {frozenset({"one", "two"})}
+    assert journal.unfinished() == []
+
+
+def test_no_journal_of_arms_on_a_cpu(machine: Machine, cpu: Device) -> None:
+    lab = store.open_session("core", machine, cpu, profile="quick", seed=0)
+    arm = lab.arm("one", lambda: Arm(name="x", calls=(int,)))
+    lab.together([arm], plan=Plan(rounds=2))
+    assert not (store.runs_root() / store.JOURNAL).exists()
+
+
+def open_in(journal: Journal) -> set[str]:
+    """Experiments that started and did not end yet."""
+    lines = [json.loads(t) for t in journal.path.read_text().splitlines() if t]
+    last = {line["experiment"]: line["event"] for line in lines}
+    return {name for name, event in last.items() if event == "starting"}
 
 
 def test_a_second_answer_replaces_the_first(lab: store.Recorder) -> None:

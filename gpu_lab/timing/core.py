@@ -14,6 +14,7 @@ from gpu_lab.records import Device, DeviceState, Settings, Source
 from gpu_lab.timing import flags
 from gpu_lab.timing.clocks import Clock, Queue, StandInClock, clock_for
 from gpu_lab.timing.noise import Evidence
+from gpu_lab.timing.plans import QUICK, Plan
 from gpu_lab.timing.samplers import HostSampler, QueueSampler, Reading, Sampler, Turns
 from gpu_lab.timing.simulated import SimulatedGpu
 from gpu_lab.timing.stats import interval, log_ratios
@@ -30,36 +31,6 @@ PATIENCE = 16.0
 FUTILE_ROUNDS = 90  # fewer cannot say how many more would be needed
 PREPARING = 3  # calls of an arm before the rounds: the first one, warm-up, a probe
 ANCHOR, ANCHOR_S = "anchor", 0.0003
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How long to measure, in wall seconds of patience.
-
-    Attributes:
-        budget_s: hard limit; one sample of each arm more at most. On a device that
-            keeps a queue it begins after the warm-up.
-        precision: relative half-width at which to stop; by default 2 %, on a device
-            that keeps a queue 0.5 %.
-        sample_s: target of one sample; by default half a millisecond, or 1,200 times
-            what a sample of nothing reads; on the device's queue 1 ms.
-        rounds: fixed number of rounds, for CI; then nothing stops earlier.
-        warmup: calls before anything is timed (a queue is warmed up by condition).
-    """
-
-    budget_s: float = 2.0
-    precision: float | None = None
-    sample_s: float | None = None
-    rounds: int | None = None
-    max_rounds: int = 1000
-    warmup: int = 2
-
-
-# An answer within a second, with all that belongs to it.
-QUICK = Plan(budget_s=0.9)
-CLASS = Plan(budget_s=2.0)
-FULL = Plan(budget_s=5.0)
-PLANS = {"quick": QUICK, "class": CLASS, "full": FULL}
 
 
 @dataclass(frozen=True, kw_only=True)
