@@ -27,6 +27,12 @@ COPIES: list[tuple[Bench, str, float]] = [
 each_copy = pytest.mark.parametrize(("copy", "name", "factor"), COPIES)
 
 
+@pytest.fixture(autouse=True)
+def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that a few tiny arrays drive out."""
+    monkeypatch.setattr(rows.host, "cache_bytes", lambda: 2**16)
+
+
 def require_whole(row: Measurement, device: Device, source: Source) -> None:
     """Positive samples with as many CPU times, on that device."""
     assert row.available
@@ -194,12 +200,21 @@ def test_random_bytes_are_seeded_and_not_zero() -> None:
 # -- kinds of memory passes --
 
 
-@pytest.mark.parametrize("kind", ["copy", "triad", "read", "write"])
+@pytest.mark.parametrize(
+    ("kind", "factor", "words"),
+    [
+        ("copy", 2, "1 read + 1 written"),
+        ("triad", 3, "2 read + 1 written"),
+        ("read", 1, "1 read"),
+        ("write", 1, "1 written"),
+    ],
+)
 @pytest.mark.parametrize("on_host", [True, False])
-def test_memory_passes(stand_in: Device, kind: str, on_host: bool) -> None:
+def test_memory_passes(
+    stand_in: Device, kind: str, factor: int, words: str, on_host: bool
+) -> None:
     row = bench.memory(kind, 4096, device=stand_in, on_host=on_host, plan=TINY)
     require_whole(row, stand_in, Source.SIMULATED)
-    factor, words = memory.CONVENTION[kind]
     assert row.name == f"{'host' if on_host else 'device'}_{kind}"
     assert row.work == factor * 4096
     assert row.settings["counted"] == words
@@ -220,10 +235,7 @@ def test_a_wrong_pass_is_not_timed(
         bench.memory(kind, 4096, device=cpu, on_host=True, plan=TINY)
 
 
-def test_small_arrays_rotate_and_large_ones_need_not(
-    cpu: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rows.host, "cache_bytes", lambda: 2**16)
+def test_small_arrays_rotate_and_large_ones_need_not(cpu: Device) -> None:
     small = bench.memory_arm("copy", 2**13, device=cpu, on_host=True)
     assert len(small.calls) == 2 * 2**16 / 2**14 + 1
     assert (small.hot, small.observed["cache"]) == (False, "cold")

@@ -104,12 +104,12 @@ def test_calls_that_fill_a_sample(costs_s: float, number: int) -> None:
 
 def test_the_fastest_probe_counts() -> None:
     clock = FakeClock()
-    costs = iter([0.0009, *[0.0001] * 6])
+    costs = iter([0.0009, *[0.0001] * 2, *[0.0002] * 4])
 
-    def slow_at_first() -> None:
+    def unsteady() -> None:
         clock.now_s += next(costs)
 
-    assert HostSampler(clock).calls_for(Turns([slow_at_first]), 0.001) == 10
+    assert HostSampler(clock).calls_for(Turns([unsteady]), 0.001) == 10
 
 
 # -- the device's queue --
@@ -227,9 +227,7 @@ def test_the_curve_from_burst_to_sustained_is_kept() -> None:
 def test_what_never_settles_ends_after_five_seconds() -> None:
     gpu = SimulatedGpu(QUIET)
     found = warmed(gpu, lambda: 100e-6 * (1 + gpu._now_s))
-    assert (
-        samplers.WARM_MAX_S <= gpu.wall() < samplers.WARM_MAX_S + samplers.WINDOW_S * 2
-    )
+    assert 5.0 <= gpu.wall() < 5.5
     assert list(found) == sorted(found)
 
 

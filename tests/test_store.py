@@ -445,9 +445,10 @@ def test_rounds_that_fail_are_rows_with_the_reason(lab: store.Recorder) -> None:
     def lost() -> None:
         raise DeviceLost("cuda:0 failed")
 
-    arms = [Arm(name=n, calls=(lost,)) for n in "ab"]
+    arms = [Arm(name="a", calls=(lost,)), Arm(name="b", reason="needs two GPUs")]
     found = lab.together(arms, plan=Plan(rounds=2), clock=SimulatedGpu())
-    assert [row.reason for row in found] == ["failed: DeviceLost: cuda:0 failed"] * 2
+    reasons = [row.reason for row in found]
+    assert reasons == ["failed: DeviceLost: cuda:0 failed", "needs two GPUs"]
     assert lab.measure("next", row, "x").available
     names = [m.name for m in store.load(lab.path).measurements]
     assert names == ["a", "b", "next"]
@@ -469,6 +470,7 @@ def test_skipped_arms_are_neither_prepared_nor_run(
     assert prepared == ["one"]
     assert one.available
     assert two.reason == store.SKIPPED
+    assert '"two"' not in (store.runs_root() / store.JOURNAL).read_text()
 
 
 def test_the_journal_names_arms_while_they_are_prepared_and_run(

@@ -19,8 +19,10 @@ import torch
 from gpu_lab import timing
 from gpu_lab.records import Device, DeviceLost, Source
 from gpu_lab.timing import Arm, Plan, StandInClock, WallClock, clocks, core
+from gpu_lab.timing.noise import Evidence
 
 GPU = Device(backend="cuda", name="Test GPU")
+CPU = Device(backend="cpu", name="Test CPU")
 XPU = Device(backend="xpu", name="Test GPU")
 
 
@@ -80,10 +82,12 @@ def test_times_are_of_one_call() -> None:
 
 # -- when to stop --
 
+COSTS_S = [1e-6, 1e-4, 0.003, 0.02, 0.06, 0.08, 0.3, 0.6, 2, 1000]
+
 
 @pytest.mark.parametrize("arms", [1, 3, 10])
 @pytest.mark.parametrize("budget_s", [0.01, 1.0])
-@pytest.mark.parametrize("costs_s", [1e-6, 1e-4, 0.003, 0.02, 0.08, 0.3, 0.6, 2, 1000])
+@pytest.mark.parametrize("costs_s", COSTS_S)
 def test_never_more_than_the_budget_and_one_round(
     costs_s: float, budget_s: float, arms: int
 ) -> None:
@@ -144,23 +148,15 @@ def test_why_no_further_round_is_taken(
 
 
 def test_what_counts_is_the_precision_of_the_ratio() -> None:
-    """Two arms that wander together are precise at the first look."""
+    """Two arms that wander together are precise while each alone is not."""
     clock = FakeClock(0.005)
-    source, now = random.Random(0), [1.0]
-
-    def work() -> None:
-        clock.work(times=now[0])
-
-    def next_work() -> None:
-        now[0] = source.lognormvariate(0, 0.5)
-        work()
-
-    arms = [Arm(name="a", calls=(work,)), Arm(name="b", calls=(work,))]
-    clock.anchor = next_work  # type: ignore[method-assign]
+    alone_arm, *arms = (Arm(name=n, calls=(noisy(clock, 0.5),)) for n in "sab")
     plan = Plan(budget_s=100.0, precision=0.25)
-    alone = timing.measure(work, device=XPU, plan=plan, clock=clock)
+    alone = timing.measure(alone_arm, device=XPU, plan=plan, clock=clock)
     both = timing.interleave(arms, device=XPU, plan=plan, clock=clock)
-    assert len(both[0].times_s) < len(alone.times_s)
+    assert both[0].times_s == pytest.approx(both[1].times_s)
+    assert both[0].stopped == "precise: 12 rounds"
+    assert len(alone.times_s) >= 27
 
 
 def test_budgets_mean_the_same_patience_on_every_clock() -> None:
@@ -332,6 +328,18 @@ def test_waiting_for_a_device_is_no_finding(device: Device) -> None:
     found = timing.measure(clock.work, device=device, clock=clock, plan=plan)
     assert found.decided_by == "wall"
     assert "waits" not in found.flags
+
+
+@pytest.mark.parametrize(("device", "decides"), [(XPU, "wall"), (CPU, "cpu")])
+def test_waiting_for_a_device_is_no_loss_to_neighbours(
+    monkeypatch: pytest.MonkeyPatch, device: Device, decides: str
+) -> None:
+    monkeypatch.setattr(Evidence, "since", lambda *_: {"delay_share": 0.5})
+    clock = FakeClock(0.005)
+    plan = Plan(rounds=12)
+    found = timing.measure(clock.work, device=device, clock=clock, plan=plan)
+    assert found.decided_by == decides
+    assert found.flags == ("busy",)
 
 
 def test_half_of_the_time_lost_by_itself_is_waiting_on_a_cpu(cpu: Device) -> None:

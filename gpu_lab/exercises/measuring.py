@@ -92,24 +92,21 @@ def check_timer(answer: Any) -> str:
 def _errors(log: list[Event], said: dict[str, float]) -> Iterator[str]:
     """What is still wrong with a timer, the worst first."""
     looks = [i for i, event in enumerate(log) if event[0] == "now"]
-    spans = list(zip(looks[::2], looks[1::2], strict=False))
-    inside = [[e for e in log[i:j] if e[0] == "matmul"] for i, j in spans]
-    if {call[2] for calls in inside for call in calls} != set(DTYPES):
+    spans = zip(looks[::2], looks[1::2], strict=False)
+    timed = [(i, j, [e for e in log[i:j] if e[0] == "matmul"]) for i, j in spans]
+    if {call[2] for _, _, calls in timed for call in calls} != set(DTYPES):
         yield "look at gpu.now() once before and once after what you time"
         return
     if any(_working(log[:place]) for place in looks):
         yield "the clock starts or stops while the device still works: wait before"
-    if any(
-        i < log.index(c)
-        for (i, _), calls in zip(spans, inside, strict=True)
-        for c in calls
-    ):
+    if any(i < log.index(call) for i, _, calls in timed for call in calls):
         yield "the first call loads its kernel: make one before the clock starts"
-    shapes = [{c[1] for calls in inside for c in calls if c[2] == d} for d in DTYPES]
+    kinds = {(c[2], c[1]) for _, _, calls in timed for c in calls}
+    shapes = [{n for dtype, n in kinds if dtype == wanted} for wanted in DTYPES]
     if shapes[0] != shapes[1]:
         yield f"n is {shapes[0]} and {shapes[1]}: compare products of one shape"
     times: dict[str, list[float]] = {dtype: [] for dtype in DTYPES}
-    for (i, j), calls in zip(spans, inside, strict=True):
+    for i, j, calls in timed:
         for call in calls[:1]:
             times[call[2]].append((log[j][1] - log[i][1]) / len(calls))
     yield from _statistics(times, said)
@@ -164,16 +161,14 @@ def _row(
     seed: int,
 ) -> Measurement:
     """Rounds of a kernel that takes KERNEL_S times `factor`, with seeded noise."""
-    noisy = (random.Random(seed + 100 * i).gauss(0, noise) for i in range(ROUNDS))
-    slow = (disturbed if i % 10 == 5 else 1 for i in range(ROUNDS))
-    times = (
-        KERNEL_S * factor * s * math.exp(n) for s, n in zip(slow, noisy, strict=True)
-    )
+    noisy = [random.Random(seed + 100 * i).gauss(0, noise) for i in range(ROUNDS)]
+    times_s = [KERNEL_S * factor * math.exp(value) for value in noisy]
+    times_s[5::10] = [disturbed * time_s for time_s in times_s[5::10]]
     return Measurement(
         name=name,
         device=SIMULATED.label,
         source=Source.SIMULATED,
-        times_s=tuple(times),
+        times_s=tuple(times_s),
         decided_by="events",
         group=group,
         flags=flags,

@@ -27,7 +27,8 @@ def roofline(rows: Sequence[Measurement], *, memory: Ceiling, peak: Ceiling) -> 
     ]
     for x, y, row in known:
         axes.plot(x, y / 1e12, "o", color="#3f90da", markersize=8)
-        axes.annotate(_short(row), (x, y / 1e12), (0, -14), **LABEL)
+        beside = str(row.settings.get("n", row.name))  # "n = 1024" has no room
+        axes.annotate(beside, (x, y / 1e12), (0, -15), **LABEL)
     if memory.value and peak.value:
         _draw_roof(axes, memory.value, peak.value)
     axes.set(xscale="log", yscale="log", xlim=(LEFT, RIGHT))
@@ -41,7 +42,7 @@ def roofline(rows: Sequence[Measurement], *, memory: Ceiling, peak: Ceiling) -> 
     axes.set(xlabel="FLOP per byte of memory", ylabel="rate (TFLOPS)", title=title)
     reached = "; ".join(_reached(x, y, r, memory, peak) for x, y, r in known)
     sources = ", ".join(sorted({str(row.source) for *_, row in known})) or "none"
-    caption = f"{title}. Ceilings: {left}; {right}. Points: {sources}."
+    caption = f"{title}. Ceilings: {left}; {right}. Points: {sources}, products by n."
     return finish(figure, alt=f"Roofline. {caption} {reached}.", caption=caption)
 
 
@@ -67,5 +68,5 @@ def _reached(
 
 
 def _short(row: Measurement) -> str:
-    """What stands beside a point: "n = 512" or "triad"."""
+    """Name of a point in words: "n = 512" or "triad"."""
     return f"n = {row.settings['n']}" if "n" in row.settings else row.name

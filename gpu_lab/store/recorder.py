@@ -97,12 +97,12 @@ class Recorder:
 
         Only rows that were taken together can be compared on one machine.
         """
-        names = [arm.name for arm in arms]
-        with self._journalled(names):
+        with self._journalled([arm.name for arm in arms if not arm.reason]):
             try:
                 found = together(arms, device=self.device, plan=plan, clock=clock)
             except Exception as error:  # the reason is the record
-                found = [self._missing(name, failure(error)) for name in names]
+                why = failure(error)
+                found = [self._missing(a.name, a.reason or why) for a in arms]
         self._change(measurements=(*self.session.measurements, *found))
         return found
 

@@ -469,12 +469,16 @@ print(f"{len(fan)} links CITED, product {on_device.source}")
 
 # %% tags=["slide", "nbval-ignore-output"]
 line_cpu = fit.Curve.of(cpu_rows)
+print(show.flags(cpu_rows))
 plot.break_even(line_cpu, fan)
 
 # %% [markdown]
 # Left of a ring the CPU has finished before the matrices have crossed. The narrower
 # the link, the further right the ring; where two links carry the same, their lines
 # lie on each other whatever their names are.
+#
+# A CPU line that is flat on the left, with a flag **busy**, is a machine with other
+# work: its threads wait for each other. Close that work and run the cells again.
 #
 # ### The same by experiment
 # A model is a promise. On a GPU the next rows keep it: one copy there, the product,
