@@ -13,6 +13,7 @@ ARGS =
 
 VENV = .venv
 PY = $(VENV)/bin/python
+AUTHORING = PYTHONPATH=notebooks $(PY) -m authoring
 CHROMIUM = $(shell command -v chromium || command -v chromium-browser)
 # Strict on the pinned CPU set; CI's other lanes compare the verdict cells only.
 NBVAL = --nbval --nbval-sanitize-with tests/nbval.cfg --nbval-cell-timeout 120
@@ -26,7 +27,7 @@ install = @command -v $(PYTHON) >/dev/null || { \
 # With MPLBACKEND=agg from outside, notebooks would have no figures and still pass.
 unexport MPLBACKEND
 
-.PHONY: help run test lab check notebooks bench gpu-wheels gpu-check clean env-notebooks env-dev
+.PHONY: help run test lab check notebooks reference bench gpu-wheels gpu-check clean env-notebooks env-dev
 .PHONY: test-unit test-exercises test-notebooks test-browser
 # One thing at a time: two cores, and timings that must not disturb each other.
 .NOTPARALLEL:
@@ -55,13 +56,16 @@ check: env-dev ## fast checks: lint, types, architecture, workflows, size
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	$(PY) -m gpu_lab.course lint
+	$(AUTHORING) lint
 	$(PY) -m pytest tests/test_architecture.py
 	$(PY) -m check_jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
-	$(PY) -m gpu_lab.course size
+	$(AUTHORING) size
 
 notebooks: env-dev ## rebuild notebooks from notebooks/src, with outputs
-	$(PY) -m gpu_lab.course build
+	$(AUTHORING) build
+
+reference: env-dev ## keep a run of this machine, to ship: RUN=runs/… NAME=machine
+	$(AUTHORING) reference "$(RUN)" "data/reference/$(NAME)"
 
 # The peers are test code; what they measure is gpu_lab.
 bench: env-dev ## our clock beside its peers, 15 minutes (FULL=1: the long list)
@@ -92,7 +96,7 @@ test-unit: env-dev
 	$(PY) -m pytest tests --ignore=tests/test_browser.py
 
 test-exercises: env-dev
-	$(PY) -m gpu_lab.course lint
+	$(AUTHORING) lint
 	$(PY) -m pytest tests/test_exercises.py
 
 # Fresh folders each time, so that nothing old can pass for new. PYTHONWARNINGS: also
@@ -101,7 +105,7 @@ test-notebooks: env-dev
 	rm -rf build/run/cpu build/check
 	PYTHONWARNINGS=default $(VENV)/bin/gpu-lab run $(NB) --edition solutions --device cpu --profile quick --out build/run/cpu
 	GPU_LAB_RUN=build/run/cpu $(PY) -m pytest tests -m notebooks
-	$(PY) -m gpu_lab.course prepare $(NB) --device cpu --profile quick --out build/check/cpu
+	$(AUTHORING) prepare $(NB) --device cpu --profile quick --out build/check/cpu
 	GPU_LAB_OUT="$(CURDIR)/build/check/out" GPU_LAB_PROGRESS=0 $(PY) -m pytest $(NBVAL) --nbval-current-env -p no:cacheprovider build/check/cpu
 
 test-browser: env-dev

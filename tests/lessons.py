@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from authoring import convert
 from nbformat import v4
 
-from gpu_lab.course import convert, notebooks
+from gpu_lab.course import notebooks
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE = "90_sample"

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from authoring import build, convert
 from lessons import SAMPLE, TEXT, built_course, change, course, pretend
 
-from gpu_lab.course import build, convert, notebooks
+from gpu_lab.course import notebooks
 from gpu_lab.records import GpuLabError
 
 # What the kernel of a build finds, and a widget, whose state must not be kept.

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from authoring import lint
 from lessons import SAMPLE, TEXT, built_course, change, course, shown, stream, tagged
 from nbformat import v4
 
-from gpu_lab.course import lint, notebooks
+from gpu_lab.course import notebooks
 from gpu_lab.records import GpuLabError
 
 IMPORTS = "import random\nimport time\n\nimport pandas\n\nfrom gpu_lab import units\n"

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from authoring import build, lint, prepare
 from lessons import ROOT, SAMPLE, course
 
-from gpu_lab.course import build, lint, notebooks, prepare
+from gpu_lab.course import notebooks
 
 pytestmark = pytest.mark.notebooks
 FIRST = "00_start_here"

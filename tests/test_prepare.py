@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from authoring import prepare
 from lessons import ROOT, SAMPLE, TEXT, VERDICT, built_course, course, tagged
 
-from gpu_lab.course import notebooks, prepare
+from gpu_lab.course import notebooks
 from gpu_lab.records import GpuLabError
 
 

@@ -28,7 +28,7 @@ KINDS = ("", "-cpu", "-cu126", "-cu130", "-rocm", "-xpu")
 VARIANTS = [f"torch{kind}.txt" for kind in KINDS]
 # CI's own lanes: other versions on purpose.
 LANES = ["torch-floor.txt", "torch-newest.txt", "torch-rc.txt"]
-DOORS = ["run", "test", "lab", "check", "notebooks", "bench"]
+DOORS = ["run", "test", "lab", "check", "notebooks", "reference", "bench"]
 DOORS += ["gpu-wheels", "gpu-check", "clean"]
 
 
@@ -483,7 +483,7 @@ def test_run_passes_its_variables_on() -> None:
 def test_one_notebook_skips_the_unit_tests() -> None:
     plan = make("-n", "test", "NB=05").stdout
     assert "gpu-lab run 05 " in plan
-    assert "gpu_lab.course prepare 05 " in plan
+    assert "authoring prepare 05 " in plan
     assert "tests/test_exercises.py" in plan
     assert "pytest tests --ignore" not in plan
 

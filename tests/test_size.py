@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from gpu_lab.course import __main__ as program
-from gpu_lab.course import size
+from authoring import __main__ as program
+from authoring import size
 
 TEXT = '''\
 """Docstring

@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from authoring import prepare
 
 from gpu_lab import bench, cli, hardware, store
-from gpu_lab.course import manifest, prepare
+from gpu_lab.course import manifest
 from gpu_lab.hardware import nvml
 from gpu_lab.records import Source
 

@@ -1,1 +1,1 @@
-"""The course as files: builds, lints, prepares and runs its notebooks."""
+"""The course as files: finds and runs its notebooks, writes the run folder."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gpu_lab.course import convert
+from authoring import convert
+from authoring.source_rules import IGNORED, Found, Rule
 from gpu_lab.course.notebooks import Cell, Notebook, code_cells, tags
-from gpu_lab.course.source_rules import IGNORED, Found, Rule
 
 EMBEDDED = re.compile(r"data:[\w/+.-]+;base64,[A-Za-z0-9+/=]+")
 HOME_FOLDER = re.compile(

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from authoring import convert
 from gpu_lab import facts
-from gpu_lab.course import convert
 from gpu_lab.course.notebooks import PARAMETERS, Cell, Notebook, code_cells, tags
 
 Found = Iterator[tuple[int, str]]

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from gpu_lab.course import size
+from authoring import size
 from gpu_lab.records import GpuLabError
 
 EXAMPLES = """examples:
-  python -m gpu_lab.course lint
-  python -m gpu_lab.course build 00 --force
-  python -m gpu_lab.course prepare --device cpu --out build/check/cpu
+  python -m authoring lint
+  python -m authoring build 00 --force
+  python -m authoring prepare --device cpu --out build/check/cpu
 """
 
 
@@ -30,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _lint(args: argparse.Namespace) -> int:
-    from gpu_lab.course import lint
+    from authoring import lint
 
     found = lint.lint(tuple(args.names))
     for finding in found:
@@ -39,7 +39,7 @@ def _lint(args: argparse.Namespace) -> int:
 
 
 def _build(args: argparse.Namespace) -> int:
-    from gpu_lab.course import build
+    from authoring import build
 
     if not build.build(tuple(args.names), force=args.force):
         print("all up to date; --force runs them again")
@@ -47,7 +47,7 @@ def _build(args: argparse.Namespace) -> int:
 
 
 def _prepare(args: argparse.Namespace) -> int:
-    from gpu_lab.course import prepare
+    from authoring import prepare
 
     made = prepare.prepare(
         tuple(args.names),
@@ -70,7 +70,7 @@ def _reference(args: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m gpu_lab.course",
+        prog="python -m authoring",
         description="Lint, build and prepare the notebooks; count the code.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -13,8 +13,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from authoring import convert
 from gpu_lab import hardware, show, store, units
-from gpu_lab.course import convert, engine, notebooks
+from gpu_lab.course import engine, notebooks
 from gpu_lab.course.notebooks import Cell, Notebook
 from gpu_lab.records import GpuLabError
 

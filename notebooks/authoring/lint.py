@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from authoring import built_rules, convert, source_rules
+from authoring.source_rules import Found
 from gpu_lab import units
-from gpu_lab.course import built_rules, convert, notebooks, source_rules
+from gpu_lab.course import notebooks
 from gpu_lab.course.notebooks import EDITIONS, Notebook
-from gpu_lab.course.source_rules import Found
 from gpu_lab.records import GpuLabError
 
 LARGEST_BYTES = 2**20
