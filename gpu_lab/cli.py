@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from gpu_lab import __version__, records
 from gpu_lab.records import GpuLabError
@@ -64,6 +64,7 @@ def parser() -> Parser:
     _detect_command(commands)
     _doctor_command(commands)
     _bench_command(commands)
+    _compare_command(commands)
     return top
 
 
@@ -167,35 +168,117 @@ def _bench_command(commands: Commands[Parser]) -> None:
         commands,
         "bench",
         "Measurements without notebooks: rows of the core suite.",
-        "gpu-lab bench matmul_fp32 host_copy --device cpu",
+        "gpu-lab bench matmul_fp32 --sessions 5 --out runs/new-dock",
     )
     sub.add_argument("names", nargs="*", metavar="NAME", help="rows (default: all)")
     sub.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, …")
     sub.add_argument("--seed", type=int, default=0, help="seed of all random inputs")
-    sub.add_argument("--out", type=Path, help="keep the session in this run folder")
-    sub.add_argument("--json", action="store_true", help="the session as JSON")
+    sub.add_argument(
+        "--sessions", type=int, default=1, help="fresh processes, one after the other"
+    )
+    sub.add_argument("--out", type=Path, help="keep the sessions in this run folder")
+    sub.add_argument("--json", action="store_true", help="the first session as JSON")
     sub.set_defaults(command=_bench)
 
 
 def _bench(args: argparse.Namespace) -> int:
     import tempfile
 
-    from gpu_lab import redact, show
-    from gpu_lab.course import session
+    from gpu_lab import redact, show, store
+    from gpu_lab.course import fresh, report, session
 
-    with tempfile.TemporaryDirectory(prefix="gpu-lab-") as folder:
-        found = session.measure_core(
-            device=args.device,
-            profile="quick",
-            seed=args.seed,
-            folder=args.out or Path(folder),
-            names=tuple(args.names),
-        )
+    if args.sessions < 1:
+        raise GpuLabError(f"{args.sessions} sessions; wanted 1 or more")
+    given: dict[str, Any] = {
+        "device": args.device,
+        "profile": "quick",
+        "seed": args.seed,
+    }
+    given["names"] = tuple(args.names)
+    with tempfile.TemporaryDirectory(prefix="gpu-lab-") as empty:
+        folder = args.out or Path(empty)
+        found = session.measure_core(folder=folder, **given)  # this process is fresh
+        for _ in show.progress(range(1, args.sessions), what="sessions"):
+            if cause := fresh.session(out=folder, **given):
+                raise GpuLabError(cause)
+        sessions, _problems = store.readable(folder)
     if args.json:
         print(json.dumps(redact.tree(records.plain(found)), ensure_ascii=False))
+    elif args.sessions > 1:
+        print(show.Table(report.core_table(sessions), report.CORE_COLUMNS))
     else:
         print(show.measurements(found.measurements))
     return EXIT_FINDING if session.failed(found) else 0
+
+
+def _compare_command(commands: Commands[Parser]) -> None:
+    sub = _add(
+        commands,
+        "compare",
+        "Is the candidate faster than the reference? Three runs or more: a table.",
+        "gpu-lab compare runs/old-dock runs/new-dock --html compare.html",
+    )
+    sub.add_argument("runs", nargs="+", metavar="RUN", help="folder or fsspec address")
+    sub.add_argument(
+        "--allow", default="", help="conditions that may differ, as torch,driver"
+    )
+    sub.add_argument(
+        "--again", metavar="RUN", help="the reference once more, after the candidate"
+    )
+    sub.add_argument("--margin", type=float, help="%% below which nothing matters")
+    sub.add_argument("--by", default="matmul_fp32", help="row that sorts the table")
+    sub.add_argument("--html", type=Path, metavar="FILE", help="write a page")
+    sub.add_argument("--json", action="store_true", help="the verdicts as JSON")
+    sub.set_defaults(command=_compare)
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from gpu_lab import compare, store
+    from gpu_lab.course import versus
+
+    if len(args.runs) < 2:
+        raise GpuLabError("one run; wanted a reference and a candidate, or more")
+    runs = store.rename([store.load_run(address) for address in args.runs])
+    if len(runs) > 2:
+        return _fleet(args, runs)
+    if args.margin is not None and not 0 < args.margin < 100:
+        raise GpuLabError(f"margin {args.margin:g} %; wanted one above 0, below 100")
+    again = store.load_run(args.again) if args.again else None
+    reference, candidate = runs
+    rows = compare.versus(
+        reference,
+        candidate,
+        allow=[key for key in args.allow.split(",") if key],
+        margin=None if args.margin is None else args.margin / 100,
+        again=again,
+    )
+    if args.html:
+        versus.write(args.html, reference, candidate, rows, again)
+    if args.json:
+        print(json.dumps(versus.tree(reference, candidate, rows), ensure_ascii=False))
+    else:
+        print("\n".join(versus.lines(reference, candidate, rows)))
+    slower = any(r.comparison.verdict is records.Verdict.SLOWER for r in rows)
+    return EXIT_FINDING if slower else 0
+
+
+def _fleet(args: argparse.Namespace, runs: list[records.Run]) -> int:
+    from gpu_lab import compare
+    from gpu_lab.course import versus
+
+    if args.again or args.allow or args.margin is not None:
+        raise GpuLabError(
+            f"{len(runs)} runs are a table without verdicts; --allow, --again and "
+            "--margin need a reference and a candidate"
+        )
+    members = compare.fleet(runs, by=args.by)
+    if args.html:
+        versus.write_fleet(args.html, members, by=args.by)
+    if args.json:
+        print(json.dumps(versus.fleet_tree(members), ensure_ascii=False))
+    else:
+        print("\n".join(versus.fleet_lines(members)))
+    return 0
 
 
 def _print_pairs(rows: Sequence[tuple[str, str]]) -> None:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_lab import facts, units
-from gpu_lab.compare import paired
-from gpu_lab.records import Device, Ladder, Link, Machine, Measurement, Verdict
+from gpu_lab.compare import Row, paired
+from gpu_lab.compare.runs import FEWEST_SESSIONS
+from gpu_lab.records import (
+    Comparison,
+    Device,
+    Ladder,
+    Link,
+    Machine,
+    Measurement,
+    Verdict,
+)
 from gpu_lab.store import SKIP_VARIABLE
 
 if TYPE_CHECKING:
@@ -140,16 +150,53 @@ def paired_sentence(
     The verdict of `compare.paired` in words, with its 95 % interval and its doubts.
     """
     found = paired(reference, candidate, margin=margin)
-    pair = f"{candidate.name} against {reference.name}: {found.verdict}"
-    if found.speedup is None or found.low is None or found.high is None:
-        return f"{pair} ({found.reason})"
-    ends = f"{units.ratio(found.low, 3)} to {units.ratio(found.high, 3)}"
-    text = f"{pair}, speedup {units.ratio(found.speedup, 3)} ({ends})"
-    if found.verdict is Verdict.NO_DIFFERENCE:
-        text += f"; these data could have shown {units.percent(found.smallest)}"
+    pair = f"{candidate.name} against {reference.name}: {verdict_words(found)}"
+    if found.speedup is None:
+        return pair
     flags = sorted({*reference.flags, *candidate.flags})
     doubt = f"; flags: {', '.join(flags)}" if flags else ""
-    return f"{text}, {reference.source}{doubt}"
+    return f"{pair}, {reference.source}{doubt}"
+
+
+def verdict_words(found: Comparison) -> str:
+    """A comparison in words: verdict, speedup with its interval, doubts and notes."""
+    if found.speedup is None:
+        return f"{found.verdict} ({found.reason})"
+    text = f"{found.verdict}, speedup {units.ratio(found.speedup, 3)}"
+    if found.low and found.high and math.isfinite(found.high):
+        text += f" ({units.ratio(found.low, 3)} to {units.ratio(found.high, 3)})"
+    if found.verdict is Verdict.NO_DIFFERENCE:
+        text += f"; {_could_have_shown(found)}"
+    return f"{text}; {found.note}" if found.note else text
+
+
+def _could_have_shown(found: Comparison) -> str:
+    smallest = units.percent(found.smallest)
+    k, other = found.sessions
+    if not k or min(k, other) >= FEWEST_SESSIONS:
+        return f"these data could have shown {smallest}"
+    few = f"{k} against {other} sessions cannot show one"
+    return f"{few}; 5 against 5 could show {smallest}" if found.smallest else few
+
+
+def in_short(rows: Sequence[Row], *, reference: str, candidate: str) -> list[str]:
+    """What a comparison of two runs says, in at most four sentences."""
+    by: dict[Verdict, list[str]] = {}
+    for row in rows:
+        ratio = units.ratio(row.comparison.speedup, 3)
+        sure = row.comparison.verdict in (Verdict.FASTER, Verdict.SLOWER)
+        text = f"{row.name} ({ratio})" if sure else row.name
+        by.setdefault(row.comparison.verdict, []).append(text)
+    says_nothing = by.get(Verdict.NO_DIFFERENCE, []) + by.get(
+        Verdict.NOT_COMPARABLE, []
+    )
+    parts = (
+        (f"{candidate} is faster than {reference} at", by.get(Verdict.FASTER)),
+        (f"{candidate} is slower than {reference} at", by.get(Verdict.SLOWER)),
+        ("Both are equally fast, within the margin, at", by.get(Verdict.EQUIVALENT)),
+        ("Nothing can be said about", says_nothing),
+    )
+    return [f"{words} {', '.join(names)}." for words, names in parts if names]
 
 
 def claims(*ids: str) -> Table:

@@ -116,5 +116,11 @@ def duration(value: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
+def plain(text: str, most: int = 200) -> str:
+    """Text from a file for one line of a page or terminal: no control codes, cut."""
+    kept = "".join(c if c.isprintable() else " " for c in text[: most + 1])
+    return kept if len(kept) <= most else f"{kept[: most - 1]}…"
+
+
 def _with_unit(value: float | None, step: float, unit: str) -> str:
     return NOT_AVAILABLE if value is None else f"{number(value / step)} {unit}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gpu_lab.course.__main__ import main
+from authoring.__main__ import main
 
 from gpu_lab import bench, facts, store
 from gpu_lab.records import Measurement, Session, Source

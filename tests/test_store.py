@@ -199,7 +199,7 @@ def test_nan_in_a_file(tmp_path: Path, session: Session, word: str) -> None:
     text = json.dumps(tree_of(session)).replace("1000000000", word)
     path = tmp_path / "s.json"
     path.write_text(text)
-    with pytest.raises(StoreError, match=f"{word} is not a number"):
+    with pytest.raises(StoreError, match="not whole JSON"):
         store.load(path)
 
 

@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
-from gpu_lab.records import Machine, Measurement, Session
+from collections.abc import Callable, Iterable, Sequence
 
-VERSIONS = ("torch", "cuda", "hip")
+from gpu_lab.records import GpuLabError, Machine, Measurement, Session
+
+
+def _everything(_row: Measurement) -> bool:
+    return True
+
+
+def _on_gpu(row: Measurement) -> bool:
+    return row.device != "cpu"
+
+
+def _on_host(row: Measurement) -> bool:
+    return row.device == "cpu" or row.name.startswith("host_")
+
+
+# Key of condition -> how it reads in a machine, and the rows that it touches.
+CONDITIONS: dict[
+    str, tuple[Callable[[Machine], object], Callable[[Measurement], bool]]
+] = {
+    "torch": (lambda m: m.versions.get("torch"), _everything),
+    "cuda": (lambda m: m.versions.get("cuda"), _on_gpu),
+    "hip": (lambda m: m.versions.get("hip"), _on_gpu),
+    "driver": (lambda m: m.driver_version, _on_gpu),
+    "threads": (lambda m: m.torch_threads, _on_host),
+    "power": (lambda m: m.power_source, _everything),
+}
 
 
 def differences(reference: Measurement, candidate: Measurement) -> list[str]:
@@ -26,16 +51,25 @@ def differences(reference: Measurement, candidate: Measurement) -> list[str]:
     return [f"{k}: {a}, {b}" for k, (a, b) in pairs.items() if a != b]
 
 
-def conditions(reference: Session, candidate: Session) -> list[str]:
-    """Keys of condition that differ: versions, driver, threads, power source."""
-    first, second = _conditions(reference.machine), _conditions(candidate.machine)
-    return [f"{k}: {first[k]}, {second[k]}" for k in first if first[k] != second[k]]
-
-
-def _conditions(machine: Machine) -> dict[str, object]:
-    return {
-        **{name: machine.versions.get(name) for name in VERSIONS},
-        "driver": machine.driver_version,
-        "threads": machine.torch_threads,
-        "power": machine.power_source,
+def conditions(sessions: Iterable[Session]) -> dict[str, list[str]]:
+    """Keys of condition that are not the same in all sessions -> the values met."""
+    machines = [session.machine for session in sessions]
+    met = {
+        key: list(dict.fromkeys(str(read(machine)) for machine in machines))
+        for key, (read, _touches) in CONDITIONS.items()
     }
+    return {key: values for key, values in met.items() if len(values) > 1}
+
+
+def touching(keys: Iterable[str], row: Measurement) -> list[str]:
+    """Those of the keys of condition that can change this row."""
+    return [key for key in keys if CONDITIONS[key][1](row)]
+
+
+def require_keys(allow: Sequence[str]) -> None:
+    """Raises GpuLabError for a word that is no key of condition."""
+    for key in allow:
+        if key not in CONDITIONS:
+            raise GpuLabError(
+                f"unknown key {key!r}; wanted some of {', '.join(CONDITIONS)}"
+            )

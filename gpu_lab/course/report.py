@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpu_lab import __version__, facts, plot, redact, show, store, units
-from gpu_lab.course import notebooks
+from gpu_lab import plot, redact, show, store, units
+from gpu_lab.course import notebooks, page
 from gpu_lab.course.manifest import Manifest, Step
-from gpu_lab.course.session import SUITE
-from gpu_lab.records import Measurement, Session
+from gpu_lab.records import CORE_SUITE, Measurement, Session
 
 NAME = "report.html"
+_COLUMNS = "row,source,time (ms),rate,slowest to fastest session,sessions,remark"
+CORE_COLUMNS = tuple(_COLUMNS.split(","))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,21 +28,14 @@ class Lesson:
 
 def write(folder: Path, done: Manifest) -> Path:
     """Write report.html of a run folder; raises OSError when it cannot."""
-    import jinja2
-
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    template = environment.from_string(facts.text("report.html.j2"))
-    path = folder / NAME
-    store.write_text(template.render(**context(folder, done)), path)
-    return path
+    return page.write("report.html.j2", context(folder, done), folder / NAME)
 
 
 def context(folder: Path, done: Manifest) -> dict[str, Any]:
     """All that the template shows, redacted."""
-    readable, problems = sessions(folder)
-    whole = [s for s in readable if s.suite == SUITE and s.complete]
+    readable, problems = store.readable(folder)
+    whole = [s for s in readable if s.suite == CORE_SUITE and s.complete]
     return {
-        "version": __version__,
         "manifest": done,
         "passport": passport(readable),
         "steps": [
@@ -50,25 +44,14 @@ def context(folder: Path, done: Manifest) -> dict[str, Any]:
         ],
         "ladder": _ladder(readable),
         "core": core_table(whole),
+        "core_columns": CORE_COLUMNS,
         "spread": plot.session_spread(whole)._repr_html_() if whole else "",
         "problems": [redact.text(text) for text in problems],
         "lessons": [lesson(folder, s) for s in done.steps if s.kind == "notebook"],
         "answers": [(s.suite, answer) for s in readable for answer in s.answers],
         "missing": not_measurable(readable),
         "stated": readable[-1].stated if readable else {},
-        "legend": units.LEGEND,
     }
-
-
-def sessions(folder: Path) -> tuple[list[Session], list[str]]:
-    """Sessions of a run folder, and what is wrong with the files that are none."""
-    readable, problems = [], []
-    for path in sorted((folder / "sessions").glob("*.json")):
-        try:
-            readable.append(store.load(path))
-        except store.StoreError as error:
-            problems.append(str(error))
-    return readable, problems
 
 
 def passport(found: list[Session]) -> list[tuple[str, str]]:
@@ -116,7 +99,10 @@ def lesson(folder: Path, step: Step) -> Lesson:
 
 def summary(folder: Path, done: Manifest, path: Path | None) -> str:
     """What is printed at the end: passport, what failed, where to look."""
-    lines = ["", *(f"{what:16s}{text}" for what, text in passport(sessions(folder)[0]))]
+    lines = [
+        "",
+        *(f"{what:16s}{text}" for what, text in passport(store.readable(folder)[0])),
+    ]
     good = len(done.steps) - len(done.failed)
     lines += ["", f"{good} of {len(done.steps)} steps ok"]
     lines += [

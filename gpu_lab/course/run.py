@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -24,14 +23,12 @@ from typing import NoReturn
 from tqdm import tqdm as Progress
 
 from gpu_lab import records, show, store, units
-from gpu_lab.course import engine, manifest, notebooks, report
+from gpu_lab.course import engine, fresh, manifest, notebooks, report
 from gpu_lab.course.manifest import FAILED, INTERRUPTED, OK, Manifest, Step
 from gpu_lab.course.wish import Wish, check, is_run
 from gpu_lab.records import GpuLabError
 
-SESSION_LIMIT_S = 300
 SESSION_UNITS = 10  # of the progress bar; a cell is one
-GRACE_S = 3
 CORE, NOTEBOOK = "core session", "notebook"
 
 
@@ -56,7 +53,7 @@ def start_manifest(wish: Wish) -> Manifest:
     Raises:
         GpuLabError: the folder holds a run with other settings.
     """
-    fresh = Manifest(
+    start = Manifest(
         device=wish.device,
         profile=wish.profile,
         seed=wish.seed,
@@ -66,19 +63,19 @@ def start_manifest(wish: Wish) -> Manifest:
         time=store.now(),
     )
     for number in range(1, wish.sessions + 1):
-        fresh = fresh.with_step(Step(name=f"core {number}", kind=CORE))
+        start = start.with_step(Step(name=f"core {number}", kind=CORE))
     for name in wish.notebooks:
-        fresh = fresh.with_step(Step(name=name, kind=NOTEBOOK))
+        start = start.with_step(Step(name=name, kind=NOTEBOOK))
     if is_run(wish.out):
-        fresh = _go_on(manifest.load(wish.out), fresh, wish.out)
-    manifest.save(fresh, wish.out)
-    return fresh
+        start = _go_on(manifest.load(wish.out), start, wish.out)
+    manifest.save(start, wish.out)
+    return start
 
 
 def finish(wish: Wish, done: Manifest) -> bool:
     """Write the report, print the summary; False when something was lost."""
     path: Path | None = None
-    lost = [*done.lost, *report.sessions(wish.out)[1]]
+    lost = [*done.lost, *store.readable(wish.out)[1]]
     try:
         path = report.write(wish.out, done)
         manifest.save(replace(done, pid=None), wish.out)
@@ -120,40 +117,10 @@ def _one_step(step: Step, wish: Wish, bar: Progress[NoReturn]) -> Step:
 
 def _core(step: Step, wish: Wish) -> Step:
     """One session of the core suite in a fresh process."""
-    command = [sys.executable, "-m", "gpu_lab.course.session"]
-    command += ["--device", wish.device, "--profile", wish.profile]
-    command += ["--seed", str(wish.seed), "--out", str(wish.out)]
-    cause = _child(command, limit_s=SESSION_LIMIT_S)
+    cause = fresh.session(
+        device=wish.device, profile=wish.profile, seed=wish.seed, out=wish.out
+    )
     return replace(step, state=FAILED if cause else OK, cause=cause)
-
-
-def _child(command: list[str], *, limit_s: float) -> str:
-    """Run a child to its end; the cause if it failed. It never outlives us."""
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        _out, errors = process.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        return f"no end within {limit_s:.0f} s"
-    except KeyboardInterrupt:
-        _wait(process)
-        raise
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    if process.returncode == 0:
-        return ""
-    last = (errors.strip().splitlines() or ["no message"])[-1]
-    return f"the process ended with {process.returncode}: {last}"
-
-
-def _wait(process: subprocess.Popen[str]) -> None:
-    """Let the child end its row after Ctrl-C; a kill of ours has not reached it."""
-    for end in (process.terminate, process.kill):
-        try:
-            process.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            end()
 
 
 def _notebook(step: Step, wish: Wish, bar: Progress[NoReturn]) -> Step:

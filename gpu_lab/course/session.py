@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 
 from gpu_lab import bench, hardware, show, store
-from gpu_lab.records import GpuLabError, Measurement, Session
+from gpu_lab.records import CORE_SUITE, GpuLabError, Measurement, Session
 
-SUITE = "core"
 EXIT_INTERRUPTED = 130
 
 
@@ -41,14 +40,14 @@ def measure_core(
     machine = hardware.detect()
     chosen = hardware.choose(machine, device)
     lab = store.open_session(
-        SUITE, machine, chosen, profile=profile, seed=seed, folder=folder
+        CORE_SUITE, machine, chosen, profile=profile, seed=seed, folder=folder
     )
     suite = [
         r
         for r in bench.core_suite(device=chosen, seed=seed)
         if not names or r[0] in names
     ]
-    for name, call in show.progress(suite, what=SUITE):
+    for name, call in show.progress(suite, what=CORE_SUITE):
         lab.measure(name, call)
     lab.close()
     return lab.session
@@ -66,10 +65,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--profile", default="quick")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("names", nargs="*")
     args = parser.parse_args(argv)
     try:
         session = measure_core(
-            device=args.device, profile=args.profile, seed=args.seed, folder=args.out
+            device=args.device,
+            profile=args.profile,
+            seed=args.seed,
+            folder=args.out,
+            names=tuple(args.names),
         )
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

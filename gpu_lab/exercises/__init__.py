@@ -11,13 +11,3 @@ ALL: tuple[Exercise, ...] = (
     *hardware_basics.EXERCISES,
     *measuring.EXERCISES,
 )
-
-__all__ = [
-    "ALL",
-    "Exercise",
-    "Kind",
-    "Verdict",
-    "hardware_basics",
-    "measuring",
-    "start_here",
-]

@@ -3,14 +3,3 @@
 from gpu_lab.fit.breakeven import Curve, Offload, break_even, cited_link
 from gpu_lab.fit.enclosure import left_for_card_w
 from gpu_lab.fit.roofline import bound, flop_per_s, intensity
-
-__all__ = [
-    "Curve",
-    "Offload",
-    "bound",
-    "break_even",
-    "cited_link",
-    "flop_per_s",
-    "intensity",
-    "left_for_card_w",
-]

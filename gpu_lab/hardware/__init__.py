@@ -12,20 +12,6 @@ from gpu_lab.hardware.install import install_command
 from gpu_lab.hardware.ladder import broken, climb, inspect, load_findings
 from gpu_lab.records import Device, GpuLabError, Ladder, Machine
 
-__all__ = [
-    "broken",
-    "choose",
-    "climb",
-    "cpu_device",
-    "detect",
-    "find_devices",
-    "inspect",
-    "install_command",
-    "ladder_device",
-    "live_ladder",
-    "load_findings",
-]
-
 DEVICE_VARIABLE = "GPU_LAB_DEVICE"
 BACKENDS = ("auto", "cpu", "cuda", "rocm", "xpu", "mps")
 

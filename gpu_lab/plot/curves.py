@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpu_lab import facts, fit, units
-from gpu_lab.plot.picture import HATCH, Picture, finish, new_axes
+from gpu_lab.plot.picture import HATCH, Picture, finish, literal, new_axes
 from gpu_lab.records import Measurement
 
 # What was not measured here is never drawn as a solid line.
@@ -34,7 +34,9 @@ def link_curves(curves: Curves, *, cited: Sequence[str] = ()) -> Picture:
     for (name, rows), marker in zip(known.items(), MARKERS, strict=False):
         x, y = [r.settings["size_bytes"] for r in rows], [r.gb_per_s for r in rows]
         source = rows[0].source
-        axes.plot(x, y, LINES[source], marker=marker, label=f"{name}, {source}")
+        axes.plot(
+            x, y, LINES[source], marker=marker, label=f"{literal(name)}, {source}"
+        )
     ticks = {2**i: units.size(2**i) for i in range(12, 29, 4)}
     words = {"xlabel": "size of one copy", "ylabel": "rate (GB/s)"}
     title = link_title(known)
@@ -99,7 +101,7 @@ def break_even_title(crossings: Mapping[str, int | None]) -> str:
 def _finish_axes(
     axes: Any, ticks: Mapping[int, str], *, title: str, legend: str, **words: str
 ) -> None:
-    axes.set(xscale="log", yscale="log", title=title, **words)
+    axes.set(xscale="log", yscale="log", title=literal(title, 120), **words)
     axes.set_xticks(list(ticks), list(ticks.values()))
     axes.minorticks_off()
     axes.legend(fontsize=8, loc=legend)

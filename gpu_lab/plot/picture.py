@@ -5,11 +5,15 @@ from __future__ import annotations
 import base64
 import html
 import io
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
+from gpu_lab import units
+
 SIZE_IN = (6.0, 3.5)
 DPI = 100
+NAME_LENGTH = 40
 STYLE = "petroff10"
 HATCH = {"MEASURED": "", "RECORDED": "..", "CITED": "//", "SIMULATED": "xx"}
 
@@ -48,5 +52,12 @@ def new_axes() -> tuple[Any, Any]:
 def finish(figure: Any, *, alt: str, caption: str) -> Picture:
     """Render the figure to PNG and join it with its words."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
+    with warnings.catch_warnings():  # a name in letters that the font lacks: boxes
+        warnings.filterwarnings("ignore", "Glyph .* missing")
+        figure.savefig(buffer, format="png")
     return Picture(png=buffer.getvalue(), alt=alt, caption=caption)
+
+
+def literal(text: str, most: int = NAME_LENGTH) -> str:
+    """A name of a file as it is, cut short: between dollars matplotlib reads maths."""
+    return units.plain(text, most=most).replace("$", r"\$")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpu_lab import fit, units
 from gpu_lab.bench import ceiling
-from gpu_lab.plot.picture import Picture, finish, new_axes
+from gpu_lab.plot.picture import Picture, finish, literal, new_axes
 from gpu_lab.records import Ceiling, Measurement
 
 LEFT, RIGHT = 1 / 16, 4096  # FLOP per byte
@@ -54,10 +54,10 @@ def roofline_title(memory: Ceiling, peak: Ceiling) -> str:
     return f"below {ridge} FLOP per byte the memory is the limit"
 
 
-def _draw_roof(axes: Any, memory: float, peak: float) -> None:
+def _draw_roof(axes: Any, memory: float, peak: float, color: str = "#bd1f01") -> None:
     ridge = peak / memory
     heights = [memory * LEFT / 1e12, peak / 1e12, peak / 1e12]
-    axes.plot([LEFT, ridge, RIGHT], heights, color="#bd1f01")
+    axes.plot([LEFT, ridge, RIGHT], heights, color=color)
 
 
 def _reached(
@@ -70,3 +70,40 @@ def _reached(
 def _short(row: Measurement) -> str:
     """Name of a point in words: "n = 512" or "triad"."""
     return f"n = {row.settings['n']}" if "n" in row.settings else row.name
+
+
+def rooflines(runs: Mapping[str, Sequence[Measurement]]) -> Picture:
+    """Rooflines of several machines in one picture, each from its own best rates.
+
+    Args:
+        runs: name -> rows of copies, triads and products; their highest rates are the
+            roof of that machine, of kind measured.
+    """
+    figure, axes = new_axes()
+    found = []
+    for number, (name, marker) in enumerate(zip(runs, "osD^vP*X", strict=False)):
+        rows = runs[name]
+        memory, peak = _best(rows, "byte"), _best(rows, "FLOP")
+        points = [
+            (x, y) for r in rows if (x := fit.intensity(r)) and (y := fit.flop_per_s(r))
+        ]
+        axes.plot(
+            [x for x, _y in points],
+            [y / 1e12 for _x, y in points],
+            f"C{number}{marker}",
+            label=literal(name),
+        )
+        if memory.value and peak.value:
+            _draw_roof(axes, memory.value, peak.value, color=f"C{number}")
+            found.append(f"{name}: {roofline_title(memory, peak)}")
+    axes.set(xscale="log", yscale="log", xlim=(LEFT, RIGHT))
+    axes.legend(fontsize=8, loc="lower right")
+    title = f"{len(found)} rooflines, from each machine's own best rates"
+    axes.set(xlabel="FLOP per byte of memory", ylabel="rate (TFLOPS)", title=title)
+    caption = f"{title}, measured. {'; '.join(found)}."
+    return finish(figure, alt=f"Rooflines over each other. {caption}", caption=caption)
+
+
+def _best(rows: Sequence[Measurement], unit: str) -> Ceiling:
+    rates = [row.rate for row in rows if row.work_unit == unit and row.rate]
+    return ceiling.measured_best(max(rates, default=None), how="highest rate shown")

@@ -23,29 +23,5 @@ from gpu_lab.records.measurement import (
     Measurement,
     Verdict,
 )
+from gpu_lab.records.run import CORE_SUITE, Run
 from gpu_lab.records.session import Answer, Ladder, Rung, Session
-
-__all__ = [
-    "FORMAT",
-    "NOISY",
-    "SCHEMA",
-    "Answer",
-    "Ceiling",
-    "CeilingKind",
-    "Comparison",
-    "Device",
-    "DeviceLost",
-    "DeviceState",
-    "GpuLabError",
-    "Ladder",
-    "Link",
-    "Machine",
-    "Measurement",
-    "Rung",
-    "Session",
-    "Settings",
-    "Source",
-    "Verdict",
-    "first_line",
-    "plain",
-]

@@ -60,10 +60,13 @@ class Measurement:
                 )
         elif not self.times_s:
             raise ValueError(f"{self.name}: {self.source} without a time")
-        if any(not (math.isfinite(t) and t > 0) for t in self.times_s):
+        both = (*self.times_s, *self.anchor_s)
+        if any(not (math.isfinite(t) and t > 0) for t in both):
             raise ValueError(f"{self.name}: times must be finite and above zero")
         if any(not (math.isfinite(t) and t >= 0) for t in self.cpu_times_s):
             raise ValueError(f"{self.name}: CPU times must be finite, not below zero")
+        if self.work is not None and not (math.isfinite(self.work) and self.work > 0):
+            raise ValueError(f"{self.name}: work must be finite and above zero")
         if self.cpu_times_s and len(self.cpu_times_s) != len(self.times_s):
             raise ValueError(f"{self.name}: one CPU time for each time, or none")
 
@@ -161,7 +164,8 @@ class Comparison:
     """Speedup = reference time / candidate time, with its 95 % interval.
 
     `smallest` is the relative effect that these data could have shown in four of five
-    repetitions, `margin` the one below which differences do not matter.
+    repetitions, `margin` the one below which differences do not matter; `sessions`
+    how many of each side count, 0 where the rounds of one session do.
     """
 
     verdict: Verdict
@@ -171,3 +175,5 @@ class Comparison:
     smallest: float | None = None
     margin: float = 0.0
     reason: str = ""
+    sessions: tuple[int, int] = (0, 0)
+    note: str = ""

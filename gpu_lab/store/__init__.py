@@ -35,32 +35,4 @@ from gpu_lab.store.recorder import (
     stated_before,
 )
 from gpu_lab.store.reference import keep_reference, references
-
-__all__ = [
-    "FAILED",
-    "JOURNAL",
-    "OUT_VARIABLE",
-    "ROOT_VARIABLE",
-    "SKIPPED",
-    "SKIP_VARIABLE",
-    "STATED",
-    "Journal",
-    "Recorder",
-    "StoreError",
-    "free_name",
-    "keep_reference",
-    "load",
-    "load_folder",
-    "load_record",
-    "now",
-    "open_session",
-    "out_folder",
-    "references",
-    "runs_root",
-    "save",
-    "schema",
-    "stated_before",
-    "still_runs",
-    "write_json",
-    "write_text",
-]
+from gpu_lab.store.runs import load_run, readable, rename

@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gpu_lab import __version__, records, redact
+from gpu_lab import __version__, records, redact, units
 from gpu_lab.records import GpuLabError, Session
 
+LONGEST_TEXT = 1000
 OUT_VARIABLE = "GPU_LAB_OUT"
 ROOT_VARIABLE = "GPU_LAB_RUNS"
 T = TypeVar("T")
@@ -46,7 +47,7 @@ def load_record(path: Path, kind: type[T], *, form: str, schema: str) -> T:
     tree = _read(path, what)
     _require_ours(tree, path, form=form, schema=schema)
     try:
-        return msgspec.convert(tree, kind)
+        return msgspec.convert(_clean(tree), kind)
     except msgspec.ValidationError as error:
         raise StoreError(f"{path}: not a valid {what}: {error}") from error
 
@@ -135,10 +136,11 @@ def _read(path: Path, what: str) -> Any:
     if not path.is_file():  # a pipe or a device would never end
         raise StoreError(f"{path}: cannot be read: not a file")
     try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+        # Unlike json: no NaN, no 1e999, no depth without end, ten times faster.
+        return msgspec.json.decode(path.read_bytes())
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise StoreError(
             f"{path}: wanted a {what} file, found text that is not whole JSON "
             f"(truncated?): {error}"
@@ -159,5 +161,18 @@ def _require_ours(tree: Any, path: Path, *, form: str, schema: str) -> None:
         )
 
 
-def _no_number(word: str) -> Any:
-    raise ValueError(f"{word} is not a number")
+def _clean(tree: Any) -> Any:
+    """Texts of a stranger's file without control codes and of bearable length."""
+    if isinstance(tree, str):
+        return tree if len(tree) < 50 and tree.isprintable() else _clean_text(tree)
+    if isinstance(tree, list):
+        numbers = tree and isinstance(tree[0], (int, float))
+        return tree if numbers else [_clean(item) for item in tree]
+    if isinstance(tree, dict):
+        return {_clean(name): _clean(item) for name, item in tree.items()}
+    return tree
+
+
+def _clean_text(text: str) -> str:
+    lines = text[:LONGEST_TEXT].splitlines() or [""]
+    return "\n".join(units.plain(line, LONGEST_TEXT) for line in lines)

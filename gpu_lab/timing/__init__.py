@@ -21,31 +21,3 @@ from gpu_lab.timing.lanes import Lanes, lanes
 from gpu_lab.timing.plans import CLASS, FULL, PLANS, QUICK, Plan
 from gpu_lab.timing.simulated import SIMULATED, Model, SimulatedGpu
 from gpu_lab.timing.stats import Interval, interval, log_interval, log_ratios
-
-__all__ = [
-    "CLASS",
-    "FULL",
-    "PLANS",
-    "QUICK",
-    "SIMULATED",
-    "Arm",
-    "Clock",
-    "Interval",
-    "Lanes",
-    "Model",
-    "Plan",
-    "Queue",
-    "SimulatedGpu",
-    "StandInClock",
-    "Timing",
-    "WallClock",
-    "clock_for",
-    "competitor",
-    "completed",
-    "interleave",
-    "interval",
-    "lanes",
-    "log_interval",
-    "log_ratios",
-    "measure",
-]

@@ -160,7 +160,8 @@ class _Rounds:
             self.sampler = QueueSampler(clock)
         sample_s = plan.sample_s or self.sampler.sample_s
         self.sample_s = sample_s / clock.wall_per_s
-        self.precision = plan.precision or self.sampler.precision
+        asked = plan.precision
+        self.precision = self.sampler.precision if asked is None else asked
         self.random = random.Random(seed)
         self.turns = {arm.name: Turns(arm.calls) for arm in self._all()}
         self.number: dict[str, int] = {}
@@ -239,7 +240,7 @@ class _Rounds:
         if spent_s + round_s > budget_s:
             few = f", fewer than {FEWEST_ROUNDS}" if n < FEWEST_ROUNDS else ""
             return f"budget: {n} rounds{few}"
-        if n not in looks(self.plan.max_rounds):
+        if not self.precision or n not in looks(self.plan.max_rounds):
             return ""
         return self._why_stop_at_look(budget_s - spent_s, round_s)
 

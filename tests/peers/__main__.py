@@ -17,6 +17,7 @@ from peers import (
     exact,
     honesty,
     pairs,
+    repeat,
     report,
     simulated,
     speed,
@@ -32,6 +33,7 @@ EXPERIMENTS = {
     "C15 exact": exact,
     "C17 simulated": simulated,
 }
+ONLY_ASKED = {"C16 repeat": repeat}  # half an hour
 ROOT = Path(__file__).resolve().parents[2]
 QUIET_LOAD = 0.5
 
@@ -70,8 +72,10 @@ def main() -> int:
     if load > QUIET_LOAD:
         print(f"load {load:.1f}: this machine is not idle, and the figures say so")
     found = []
-    for name, experiment in EXPERIMENTS.items():
-        if args.only and not set(args.only.split(",")) & set(name.split()):
+    wanted = set(args.only.split(",")) if args.only else set()
+    chosen = EXPERIMENTS | ONLY_ASKED if wanted else EXPERIMENTS
+    for name, experiment in chosen.items():
+        if wanted and not wanted & set(name.split()):
             continue
         results = store.done(name)
         if results is None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
-import os
 import shutil
 import statistics
 import subprocess
@@ -83,9 +82,9 @@ def session_s(kind: str) -> float:
 
 def torch_s(kind: str) -> float:
     """Median of torch's blocked_autorange."""
-    from torch.utils.benchmark import Timer
+    from gpu_lab.bench.peers import torch_timer
 
-    timer = Timer("call()", globals={"call": work.call(kind)}, num_threads=1)
+    timer = torch_timer(work.call(kind), device=work.CPU, threads=1)
     return float(timer.blocked_autorange(min_run_time=TORCH_S).median)
 
 
@@ -100,7 +99,7 @@ def pyperf_s(kind: str) -> float:
         words += ["--worker", "-l", str(PYPERF_LOOPS[kind]), "-w", "1", "-n", "3"]
         words += ["-o", str(out)]
         words += ["--inherit-environ", "PYTHONPATH", "-s", setup, "call()"]
-        env = os.environ | {"PYTHONPATH": str(work.TESTS)}
+        env = work.environment()
         subprocess.run(words, env=env, check=True, capture_output=True)
         return float(pyperf.Benchmark.load(str(out)).median())
 

@@ -88,7 +88,7 @@ def version() -> str:
         Session(suite="core", created="", profile="", device="cpu", seed=0, machine=m)
         for m in (machine, old)
     )
-    return "; ".join(compare.conditions(first, second))
+    return "; ".join(compare.conditions([first, second]))
 
 
 FAULTS: dict[str, Callable[[], str]] = {

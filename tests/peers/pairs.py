@@ -78,13 +78,13 @@ def run(full: bool, progress: Progress) -> dict[str, Any]:
 
 def autorange_pair() -> tuple[float, float]:
     """Ratio and seconds of two blocked_autorange calls of the same work, in turn."""
-    from torch.utils.benchmark import Timer
+    from gpu_lab.bench.peers import torch_timer
 
     start = time.perf_counter()
     medians = []
     for _ in range(2):
         call = work.summing(work.STEPS)
-        timer = Timer("call()", globals={"call": call}, num_threads=1)
+        timer = torch_timer(call, device=work.CPU, threads=1)
         medians.append(timer.blocked_autorange().median)
     return medians[0] / medians[1], time.perf_counter() - start
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -15,10 +16,16 @@ from gpu_lab.timing import Arm
 
 CPU = Device(backend="cpu", name="this processor")
 STEPS = 20_000  # of the work with a known effect: about a quarter of a millisecond
+TIMES = 20  # that it is divided into
 EFFECT = 0.05
 SUMMING, SHORT, PRODUCT = "summing", "short", "product"
 SHORT_STEPS, PRODUCTS = 150, 400
 TESTS = Path(__file__).resolve().parent.parent
+
+
+def environment() -> dict[str, str]:
+    """Of a child that imports this package."""
+    return os.environ | {"PYTHONPATH": str(TESTS)}
 
 
 def call(kind: str) -> Callable[[], Any]:
@@ -42,15 +49,29 @@ def product() -> Callable[[], Any]:
 
 
 def summing(steps: int) -> Callable[[], int]:
-    """Work whose time is proportional to its steps, in one thread, in C."""
+    """Work in one thread, in C."""
     numbers = range(steps)
     return lambda: sum(numbers)
 
 
+def repeated(times: int) -> Callable[[], None]:
+    """The same work so many times: twice the times take twice as long, exactly.
+
+    A longer sum would not do: its numbers grow, and with them the time of a step.
+    """
+    numbers = range(STEPS // TIMES)
+
+    def run() -> None:
+        for _ in itertools.repeat(None, times):
+            sum(numbers)
+
+    return run
+
+
 def pair(effect: float) -> list[Arm]:
     """Two arms: the second takes that share longer; 0 for A against A."""
-    arms = {"a": STEPS, "b": round(STEPS * (1 + effect))}
-    return [Arm(name=name, calls=(summing(steps),)) for name, steps in arms.items()]
+    arms = {"a": TIMES, "b": round(TIMES * (1 + effect))}
+    return [Arm(name=name, calls=(repeated(times),)) for name, times in arms.items()]
 
 
 @contextmanager
