@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import runs
 
-from gpu_lab import cli, store, units
+from gpu_lab import cli, compare, plot, store, units
 from gpu_lab.records import Device, Ladder, Run, Rung, Session, Source
 
 EVIL = '<script>alert("x")</script>\x1b[31m\u202e$\\frac'
@@ -348,3 +348,12 @@ def test_a_simulated_device_is_never_compared(
     out = capsys.readouterr().out
     assert out.startswith("Nothing can be said about")
     assert "SIMULATED: only what was measured is compared" in out
+
+
+def test_the_forest_says_what_it_shows() -> None:
+    rows = compare.versus(runs.run(0), runs.run(1, scale={"h2d": 1.5}))
+    found = plot.forest(rows)
+    assert found.caption.startswith("0 faster, 1 slower, 3 equivalent, 0 say nothing.")
+    assert "h2d slower 0.6" in found.alt
+    silent = plot.forest(compare.versus(runs.run(0), runs.run(1, rows=("launch",))))
+    assert "launch not comparable" in silent.alt
