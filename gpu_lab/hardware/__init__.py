@@ -8,7 +8,7 @@ import platform
 from pathlib import Path
 
 from gpu_lab.hardware import host, nvidia, nvml, torch_view
-from gpu_lab.hardware.install import install_command
+from gpu_lab.hardware.install import environment, install_command
 from gpu_lab.hardware.ladder import broken, climb, inspect, load_findings
 from gpu_lab.records import Device, GpuLabError, Ladder, Machine
 
