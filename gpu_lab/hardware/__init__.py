@@ -7,10 +7,10 @@ import os
 import platform
 from pathlib import Path
 
-from gpu_lab.hardware import host, nvidia, nvml, torch_view
+from gpu_lab.hardware import host, nvidia, nvml, place, snapshot, torch_view
 from gpu_lab.hardware.install import install_command
 from gpu_lab.hardware.ladder import broken, climb, inspect, load_findings
-from gpu_lab.records import Device, GpuLabError, Ladder, Machine
+from gpu_lab.records import Device, GpuLabError, Ladder, Link, Machine
 
 DEVICE_VARIABLE = "GPU_LAB_DEVICE"
 BACKENDS = ("auto", "cpu", "cuda", "rocm", "xpu", "mps")
@@ -49,6 +49,10 @@ def find_devices() -> tuple[Device, ...]:
     listed = nvidia.devices()
     if nvml.replayed():
         return listed
+    return tuple(_placed(device) for device in _joined(listed))
+
+
+def _joined(listed: tuple[Device, ...]) -> tuple[Device, ...]:
     seen = torch_view.devices()
     joined = [_join(device, listed) for device in seen]
     known = {nvidia.bus_key(d.bus_id) for d in joined}
@@ -108,6 +112,24 @@ def _join(device: Device, listed: tuple[Device, ...]) -> Device:
                 device, link=other.link, state=other.state, lost=lost
             )
     return device
+
+
+def _placed(device: Device) -> Device:
+    """The device with what the snapshot of this machine says of its link."""
+    key = nvidia.bus_key(device.bus_id)
+    rows = snapshot.here()["gpus"] if key else ()
+    row = next((r for r in rows if nvidia.bus_key(r["bus_id"]) == key), None)
+    if row is None:
+        return device
+    told = {name: row[name] for name in place.LINK_FIELDS}
+    link = device.link or Link(**told)
+    link = dataclasses.replace(
+        link,
+        kind=row["link"],
+        external=row["external"],
+        evidence=(*link.evidence, *row["evidence"]),
+    )
+    return dataclasses.replace(device, link=link)
 
 
 def _unseen(device: Device, index: int) -> Device:

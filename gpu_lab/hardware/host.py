@@ -6,17 +6,27 @@ import functools
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from gpu_lab import facts
+
 SYSFS = Path("/sys/bus/pci/devices")
+THUNDERBOLT = Path("/sys/bus/thunderbolt/devices")
+DMI = Path("/sys/class/dmi/id")
+WSL_DEVICE = Path("/dev/dxg")
 # PCI vendor ids of those who make GPUs (pci.ids).
 VENDORS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
+KILL_LIMIT_S = 5  # a process that hangs inside the driver does not even die
 USUAL_CACHE_BYTES = 32 * 2**20
 DISPLAY_CLASS = "0x03"  # PCI base class 03h, display controller
+# Of PCI only these go into a snapshot: displays, accelerators, bridges between buses.
+SNAPSHOT_CLASSES = (DISPLAY_CLASS, "0x12", "0x0604")
 
 
 def cpu_name() -> str:
@@ -94,7 +104,7 @@ def gpus_listed() -> tuple[str, ...] | None:
         return _from_system_profiler(_output("system_profiler", "-json", _MAC_TYPE))
     if sys.platform == "win32":
         return _from_lines(_output("powershell", "-NoProfile", "-Command", _WINDOWS))
-    if Path("/dev/dxg").exists():
+    if WSL_DEVICE.exists():
         return ("/dev/dxg: the GPU of the Windows host, lent to WSL",)
     return from_sysfs(SYSFS)
 
@@ -111,6 +121,45 @@ def from_sysfs(folder: Path) -> tuple[str, ...] | None:
             user = driver.resolve().name if driver.exists() else "no driver"
             found.append(f"{device.name} {vendor} ({user})")
     return tuple(found)
+
+
+def texts() -> dict[str, str]:
+    """This machine as a snapshot: path or command -> what it holds or prints."""
+    rules = facts.settings("detect")["snapshot"]
+    found = {str(WSL_DEVICE): ""} if WSL_DEVICE.exists() else {}
+    for folder, names in ((THUNDERBOLT, "thunderbolt"), (DMI, "dmi")):
+        found |= _attributes(folder, rules[names])
+    found |= pci_texts(SYSFS, rules["pci"])
+    silent: set[str] = set()
+    for line in (*rules["everywhere"], *rules.get(sys.platform, ())):
+        program, *given = line.split()
+        if program in silent:  # absent, or it hangs: the next call would too
+            continue
+        if text := _output(program, *given, limit_s=rules["limit_s"]):
+            found[line] = f"{text}\n"
+        else:
+            silent.add(program)
+    return found
+
+
+def pci_texts(folder: Path, names: list[str]) -> dict[str, str]:
+    """Attributes of displays and bridges, under paths that name all bridges above."""
+    found = {}
+    for device in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if not _read(device / "class").startswith(SNAPSHOT_CLASSES):
+            continue
+        parts = device.resolve().parts
+        root = next((i for i, p in enumerate(parts) if re.match(r"pci\w{4,}:", p)), -1)
+        path = "/".join(("/sys/devices", *parts[root:]))
+        found |= {f"{path}/{n}": text for n in names if (text := _read(device / n))}
+        if (device / "physfn").exists():
+            found[f"{path}/physfn"] = ""
+    return found
+
+
+def _attributes(folder: Path, names: list[str]) -> dict[str, str]:
+    files = [path for name in names for path in sorted(folder.glob(name))]
+    return {path.as_posix(): text for path in files if (text := _read(path))}
 
 
 _MAC_TYPE = "SPDisplaysDataType"
@@ -137,16 +186,46 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _output(*command: str) -> str:
+def _output(*command: str, limit_s: float = 20) -> str:
+    """What a program prints; empty when it is absent or hangs."""
     try:
-        run = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",  # PowerShell answers in the code page of the console
-            timeout=20,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        output, end = run_apart(list(command), limit_s=limit_s)
+    except OSError:
         return ""
-    return run.stdout.strip()
+    return "" if end.startswith("no answer") else output.strip()
+
+
+def run_apart(command: list[str], *, limit_s: float) -> tuple[str, str]:
+    """What a child printed, and how it ended if not well; it is never waited for long.
+
+    subprocess.run() would wait for ever for a child that not even a kill ends.
+    """
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, text=True, errors="replace", **pipes)
+    try:
+        output, errors = process.communicate(timeout=limit_s)
+        return output, _how_it_ended(process.returncode, errors)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    try:
+        output, _ = process.communicate(timeout=KILL_LIMIT_S)
+    except subprocess.TimeoutExpired as error:
+        output = _as_text(error.stdout)
+        for pipe in filter(None, (process.stdout, process.stderr)):
+            pipe.close()
+        process.poll()  # reaps it if only its pipes were held by another
+    return output, f"no answer within {limit_s:g} s"
+
+
+def _how_it_ended(returncode: int, stderr: str) -> str:
+    if returncode == 0:
+        return ""
+    last = (stderr.strip().splitlines() or ["no message"])[-1]
+    how = f"signal {-returncode}" if returncode < 0 else f"exit code {returncode}"
+    return f"the probe ended with {how}: {last}"
+
+
+def _as_text(output: bytes | str | None) -> str:
+    return (
+        output.decode(errors="replace") if isinstance(output, bytes) else output or ""
+    )
