@@ -8,153 +8,128 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gpu_lab import facts
-from gpu_lab.hardware import thunderbolt
-from gpu_lab.hardware.pci import Bus, Function
-from gpu_lab.hardware.smi import Card
+from gpu_lab.hardware import pci
+from gpu_lab.hardware.texts import Facts, Thing
 
 WIDE = 8  # lanes; tunnels and OCuLink cables of docks carry four
-INTEGRATED_SLOT = {"Intel": "02", "AMD": "01"}  # on the root bus, where there is one
-Answer = tuple[str, bool | None, str]
 LINK_FIELDS = (
     "pcie_gen_current",
     "pcie_width_current",
     "pcie_gen_max",
     "pcie_width_max",
 )
+# Slot on the root bus where a processor's own graphics are, if not behind a bridge.
+INTEGRATED_SLOT = {"Intel": "02", "AMD": "01"}
+Answer = tuple[str, bool | None, str]
 
 
-@dataclass
-class World:
-    """What holds for all cards of a snapshot."""
-
-    bus: Bus = field(default_factory=Bus)
-    wsl: bool = False
-    virtual: bool = False
-    switched: bool = False  # NVLink from each GPU to all others
-    tunnels: bool = False  # a Thunderbolt or USB4 part is somewhere
-
-
-@dataclass
+@dataclass(frozen=True)
 class Gpu:
-    """A card as the bus and its driver show it; either may be missing."""
+    """A card as the bus and NVIDIA's driver show it; either may be empty."""
 
-    function: Function | None
-    card: Card | None
-    world: World
+    function: Thing
+    card: Thing
+    found: Facts
 
     @property
     def name(self) -> str:
         """The driver's name, else that of lspci, else maker and ids."""
-        told = self.card.name if self.card else ""
-        listed = self.function.name if self.function else ""
+        told, listed = self.card.get("name", ""), self.function.get("name", "")
         if told and not ("..." in told and listed):
             return told
-        if self.function and not listed:
-            ids = self.function.ids.rstrip(":")
-            return f"{self.function.maker} GPU [{ids}]"
-        return listed or "NVIDIA GPU"
-
-    @property
-    def names(self) -> str:
-        """All names, for rules that look for a word."""
-        told = self.card.name if self.card else ""
-        return f"{told} {self.function.name if self.function else ''}".strip()
+        ids = pci.ids(self.function).rstrip(":")
+        return listed or f"{self.maker} GPU [{ids}]" if self.function else "NVIDIA GPU"
 
     @property
     def bus_id(self) -> str | None:
         """PCI address, or None where no text has it."""
-        if self.function:
-            return self.function.bus_id
-        return self.card.bus_id or None if self.card else None
+        return self.function.get("address") or self.card.get("address")
 
     @property
     def maker(self) -> str:
         """NVIDIA, AMD or Intel; only NVIDIA's driver lists cards without the bus."""
-        return self.function.maker if self.function else "NVIDIA"
-
-    @property
-    def above(self) -> list[Function]:
-        """Bridges above it, as far as they are told, the nearest first."""
-        return self.world.bus.chain(self.function) if self.function else []
+        return pci.maker(self.function) if self.function else "NVIDIA"
 
     @property
     def at_root(self) -> bool:
-        """Whether it sits on the root bus, where no card of a real machine does."""
-        return bool(self.bus_id) and self.bus_id.split(":")[1] == "00"
+        """Whether it sits on a root bus, as cards do in guests and nowhere else."""
+        return (self.bus_id or ":").split(":")[1] == "00"
 
-    def says(self, word: str) -> bool:
-        """Whether its names contain what data/detect.toml lists under that word."""
-        words = facts.settings("detect")["words"][word]
-        return bool(re.search(words, self.names, re.I))
+    def above(self, place: str | None = None) -> list[Thing]:
+        """Bridges above the card, or above that address, the nearest first."""
+        functions, start = self.found["pci"], place or self.bus_id or ""
+        return [{"address": a, **functions[a]} for a in pci.chain(functions, start)]
+
+    def says(self, words: str) -> bool:
+        """Whether its names contain a pattern."""
+        names = f"{self.card.get('name', '')} {self.function.get('name', '')}"
+        return bool(re.search(words, names.strip(), re.I))
 
     @property
     def integrated(self) -> bool:
-        """Whether it is part of the processor."""
-        if self.says("soc"):
-            return True
-        if self.function is None or self.maker not in INTEGRATED_SLOT:
-            return False
+        """Whether it is part of an Intel or AMD processor."""
         if self.at_root:
-            return self.function.bus_id[-4:-2] == INTEGRATED_SLOT[self.maker]
-        inside = self.function.is_part("apu")
-        inside |= any(bridge.is_part("internal_bridge") for bridge in self.above[:1])
-        return self.maker == "AMD" and inside
+            slot = INTEGRATED_SLOT.get(self.maker, "none")
+            return f":{slot}." in (self.bus_id or "")
+        inside = any(pci.is_part(b, "internal_bridge") for b in self.above()[:1])
+        return self.maker == "AMD" and (inside or pci.is_part(self.function, "apu"))
 
     @property
-    def port(self) -> Function | None:
+    def port(self) -> Thing | None:
         """The function whose link is the card's own; None when it is not in sight.
 
         On a card with its own switch that is the switch's upstream port.
         """
-        function, bus = self.function, self.world.bus
-        if function is None or self.maker == "NVIDIA" or self.integrated:
-            return function
-        down = bus.parent(function) or _before(bus, function, "card_down")
-        up = down and (bus.parent(down) or _before(bus, down, "card_up"))
-        if down and up and self._own_switch(up, down):
-            return up
-        known = down and (down.vendor or down.name) and not down.is_part("card_down")
-        return function if known or self.says("switchless") else None
-
-    def _own_switch(self, up: Function, down: Function) -> bool:
-        if up.is_part("card_up") and down.is_part("card_down"):
-            return True
+        if not self.function or self.maker == "NVIDIA" or self.integrated:
+            return self.function or None
+        bridges = self.above() or self._just_before()
+        parts = [pci.is_part(b, p) for b, p in zip(bridges, _SWITCH, strict=False)]
+        nameless = not any({"vendor", "name"} & b.keys() for b in bridges[:2])
         # Two bridges nobody names, and only the root port above: no room for a dock.
-        nameless = not (up.vendor or up.name or down.vendor or down.name)
-        return nameless and len(self.above) == 3 and self.world.bus.at_root(self.above[2])
+        if parts == [True, True] or (nameless and len(bridges) == 3):
+            return bridges[1]
+        plain = bool(bridges) and not nameless and not parts[0]
+        return self.function if plain or self.says(_words("switchless")) else None
+
+    def _just_before(self) -> list[Thing]:
+        """Without a tree: the parts of a card on the two buses before, if they are."""
+        domain, bus, _ = (self.bus_id or "0:0:").split(":")
+        places = (f"{domain}:{max(int(bus, 16) - n, 0):02x}:00.0" for n in (1, 2))
+        return [{"address": p, **self.found["pci"].get(p, {})} for p in places]
 
     def link(self) -> dict[str, int]:
         """Generation and lanes of the card's own link, where the texts have them."""
-        port, found = self.port, {}
-        if port:
-            found = dict(port.link)
-            if port.limit and self._own_hop(port, port.limit[1]):
-                found = port.limit[0] | found
-        found |= self.card.link if self.card else {}
+        port = self.port or {}
+        found = pci.speeds(port)
+        if "limit_at" in port and self._own_hop(port):
+            hop = {f"{k}_current": port[f"limit_{k}"] for k in ("speed", "width")}
+            found = pci.speeds(hop) | found
+        found |= pci.speeds(self.card)
         for what in ("gen", "width"):
             now, most = (f"pcie_{what}_{when}" for when in ("current", "max"))
             if found.get(now, 0) > found.get(most, 99):  # one of the two was cut
                 del found[now], found[most]
         return found
 
-    def _own_hop(self, port: Function, where: str) -> bool:
-        """Whether the port that the kernel names is the one right above the card."""
-        above = self.world.bus.parent(port)
+    def _own_hop(self, port: Thing) -> bool:
+        """Whether the kernel's narrowest hop is the one right above the card."""
+        above = self.above(port["address"])
         if above:
-            return above.bus_id == where
-        first = f"{port.bus_id.split(':')[0]}:00:"
-        return where.startswith(first) and port.bus.endswith(":01")
+            return above[0]["address"] == port["limit_at"]
+        first = f"{port['address'].split(':')[0]}:01:"
+        return port["address"].startswith(first) and ":00:" in port["limit_at"]
+
+
+_SWITCH = ("card_down", "card_up")
 
 
 def judge(gpu: Gpu) -> Answer:
     """Link, external and evidence of one card, by the first rule that can tell."""
-    for rule in RULES:
-        if answer := rule(gpu):
-            return answer
-    return "unknown", None, _seen(gpu)
+    answers = (rule(gpu) for rule in RULES)
+    return next((answer for answer in answers if answer), _unknown(gpu))
 
 
 def notes(gpu: Gpu, link: str, speeds: dict[str, int]) -> Iterator[str]:
@@ -163,89 +138,85 @@ def notes(gpu: Gpu, link: str, speeds: dict[str, int]) -> Iterator[str]:
         yield link
     if link.startswith(("thunderbolt", "usb4")):
         yield "tunnel"
-    if link != "c2c" and _below(speeds, "gen"):
-        yield "idle"
-    if link not in ("c2c", "virtual") and _below(speeds, "width"):
-        yield "narrow"
-    if gpu.function and gpu.says("lost"):
+    for what, key in (("gen", "idle"), ("width", "narrow")):
+        now, most = (speeds.get(f"pcie_{what}_{w}") for w in ("current", "max"))
+        if now and most and now < most and link not in ("c2c", "virtual"):
+            yield key
+    if "lost" in gpu.function:
         yield "lost"
+    if not gpu.card and gpu.maker == "NVIDIA" and gpu.found["card"]:
+        yield "unseen"
 
 
-def _below(speeds: dict[str, int], what: str) -> bool:
-    now, most = speeds.get(f"pcie_{what}_current"), speeds.get(f"pcie_{what}_max")
-    return now is not None and most is not None and now < most
+def _words(name: str) -> str:
+    return str(facts.settings("detect")["words"][name])
 
 
-def _wsl(gpu: Gpu) -> Answer | None:
-    return ("wsl", None, "the kernel is that of WSL") if gpu.world.wsl else None
+def _by_system(gpu: Gpu) -> Answer | None:
+    system = gpu.found["system"].get("", {})
+    return ("wsl", None, "the kernel is that of WSL") if "wsl" in system else None
 
 
-def _module(gpu: Gpu) -> Answer | None:
-    """GPUs that cannot be a card in a slot."""
-    if gpu.says("c2c") or (gpu.card and gpu.card.c2c):
-        return "c2c", False, f"{gpu.name}: processor and GPU on one module"
-    if gpu.says("sxm") and not gpu.says("pcie_card"):
-        return "sxm", False, f"{gpu.name} is a module on a board"
-    if gpu.world.switched and not gpu.says("pcie_card"):
+def _by_name(gpu: Gpu) -> Answer | None:
+    for rule in facts.settings("detect")["named"]:
+        if gpu.says(rule["words"]):
+            return rule["link"], rule.get("external"), f"{gpu.name}: {rule['why']}"
+    if "c2c" in gpu.card:
+        return "c2c", False, "nvidia-smi -q: C2C mode is enabled"
+    rows = [thing["row"].split() for thing in gpu.found["topology"].values()]
+    pairs = {word[:2] for row in rows for word in row[: len(rows)]}
+    whole = all(len(row) >= len(rows) > 2 for row in rows)
+    if rows and whole and pairs == {"X", "NV"} and not gpu.says(_words("pcie_card")):
         return "sxm", False, "nvidia-smi topo -m: NVLink between all GPUs"
     return None
 
 
-def _virtual(gpu: Gpu) -> Answer | None:
-    passed = facts.settings("detect")["words"]["passed_through"]
-    if gpu.card and re.search(passed, gpu.card.mode, re.I):
-        return "virtual", None, f"nvidia-smi -q: virtualisation {gpu.card.mode}"
-    if gpu.says("vgpu") or (gpu.function and gpu.function.virtual):
-        return "virtual", None, f"{gpu.name} is a virtual function"
-    if gpu.world.virtual:
-        return "virtual", None, "the system is a virtual machine"
-    if gpu.at_root and not gpu.integrated:
-        return "virtual", None, f"{gpu.bus_id}: a card on the root bus, as in a guest"
-    return None
-
-
-def _integrated(gpu: Gpu) -> Answer | None:
-    if gpu.integrated:
-        return "integrated", False, f"{gpu.name} is part of the processor"
-    return None
-
-
-def _tunnelled(gpu: Gpu) -> Answer | None:
-    found = [(thunderbolt.tunnel(bridge), bridge) for bridge in gpu.above]
-    kinds = [kind for kind, _ in found if kind]
-    if kinds:
-        link = thunderbolt.slowest(kinds)
-        bridge = next(b for kind, b in found if kind)
-        link = "unknown" if link in ("thunderbolt", "thunderbolt2") else link
-        name = bridge.name or bridge.ids
-        return link, True, f"{gpu.bus_id} is behind {bridge.bus_id} {name}"
-    if gpu.function and gpu.function.removable:
+def _by_bridges(gpu: Gpu) -> Answer | None:
+    order = [str(kind["link"]) for kind in facts.settings("detect")["tunnels"]]
+    tunnels = [(pci.tunnel(b), b) for b in gpu.above() if pci.tunnel(b)]
+    if tunnels:
+        slowest = min((kind for kind, _ in tunnels), key=order.index)
+        known = slowest not in ("thunderbolt", "thunderbolt2")
+        bridge = tunnels[0][1]
+        name = bridge.get("name") or pci.ids(bridge)
+        why = f"{gpu.bus_id} is behind {bridge['address']} {name}"
+        return slowest if known else "unknown", True, why
+    if "removable" in gpu.function:
         return "unknown", True, f"sysfs: {gpu.bus_id} is removable"
     return None
 
 
-def _named_slot(gpu: Gpu) -> Answer | None:
+def _by_guest(gpu: Gpu) -> Answer | None:
+    system, mode = gpu.found["system"].get("", {}), gpu.card.get("mode", "")
+    if re.search(_words("passed_through"), mode, re.I):
+        return "virtual", None, f"nvidia-smi -q: virtualisation {mode}"
+    # A whole machine may be rented too: its DMI names the cloud, and it is no guest.
+    if "virtual" in gpu.function or ("virtual" in system and "physical" not in system):
+        return "virtual", None, f"the system is a guest ({system.get('virtual', 'VF')})"
+    if gpu.integrated:
+        return "integrated", False, f"{gpu.name} is part of the processor"
+    if gpu.at_root:
+        return "virtual", None, f"{gpu.bus_id}: a card on the root bus, as in a guest"
+    return None
+
+
+def _by_slot(gpu: Gpu) -> Answer | None:
     """The firmware's name of the slot. Ports of a tunnel have such names too."""
-    slot = gpu.function.slot if gpu.function else ""
-    words = facts.settings("detect")["words"]
-    if not slot or gpu.world.tunnels or re.search(words["m2"], slot, re.I):
+    slot, found = gpu.function.get("slot", ""), gpu.found
+    tunnels = found["box"] or any(map(pci.tunnel, found["pci"].values()))
+    if not slot or tunnels or re.search(_words("m2"), slot, re.I):
         return None
-    if re.search(words["oculink"], slot, re.I):
+    if re.search(_words("oculink"), slot, re.I):
         return "oculink", True, f"lspci: slot {slot}"
-    if gpu.link().get("pcie_width_current", WIDE) >= WIDE:
-        return "pcie-slot", False, f"lspci: physical slot {slot}"
-    return None
+    wide = gpu.link().get("pcie_width_current", WIDE) >= WIDE
+    return ("pcie-slot", False, f"lspci: physical slot {slot}") if wide else None
 
 
-def _laptop(gpu: Gpu) -> Answer | None:
-    """A laptop's chip, unless bridges that nobody names stand between it and the root."""
-    above = gpu.world.bus.chain(gpu.port) if gpu.port else gpu.above
-    if gpu.says("laptop") and len(above) <= 1 and gpu.maker != "AMD":
+def _by_form(gpu: Gpu) -> Answer | None:
+    """A laptop's chip right below the root, or more lanes than a dock's cable has."""
+    bridges = gpu.above((gpu.port or {}).get("address"))
+    if gpu.says(_words("laptop")) and len(bridges) <= 1 and gpu.maker != "AMD":
         return "laptop-internal", False, f"{gpu.name} is a laptop's chip"
-    return None
-
-
-def _wide(gpu: Gpu) -> Answer | None:
     width = gpu.link().get("pcie_width_current", 0)
     if width >= WIDE:
         return "pcie-slot", False, f"{width} lanes: more than a dock's cable has"
@@ -253,27 +224,16 @@ def _wide(gpu: Gpu) -> Answer | None:
 
 
 RULES: tuple[Callable[[Gpu], Answer | None], ...] = (
-    _wsl,
-    _module,
-    _tunnelled,
-    _virtual,
-    _integrated,
-    _named_slot,
-    _laptop,
-    _wide,
+    _by_system,
+    _by_name,
+    _by_bridges,
+    _by_guest,
+    _by_slot,
+    _by_form,
 )
 
 
-def _seen(gpu: Gpu) -> str:
-    chain = " < ".join(f"{b.bus_id} {b.name}".strip() for b in gpu.above)
-    if chain:
-        return f"bridges above {gpu.bus_id}, none a tunnel by name: {chain}"
-    return "no list of the bridges above this card"
-
-
-def _before(bus: Bus, function: Function, what: str) -> Function | None:
-    """Without a tree: a known part of a card on the bus just before, if there is one."""
-    domain, number = function.bus.split(":")
-    before = f"{domain}:{int(number, 16) - 1:02x}:00.0" if int(number, 16) else ""
-    found = bus.functions.get(before)
-    return found if found and found.is_part(what) else None
+def _unknown(gpu: Gpu) -> Answer:
+    names = " < ".join(f"{b['address']} {b.get('name', '')}" for b in gpu.above())
+    why = f"no tunnel among the bridges above by name: {names}" if names else ""
+    return "unknown", None, why or "no list of the bridges above this card"
