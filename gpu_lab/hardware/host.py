@@ -144,7 +144,7 @@ def texts() -> dict[str, str]:
 
 def pci_texts(folder: Path, names: list[str]) -> dict[str, str]:
     """Attributes of displays and bridges, under paths that name all bridges above."""
-    found = {}
+    found: dict[str, str] = {}
     for device in sorted(folder.iterdir()) if folder.is_dir() else ():
         if not _read(device / "class").startswith(SNAPSHOT_CLASSES):
             continue

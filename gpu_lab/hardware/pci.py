@@ -117,7 +117,7 @@ def _computes(function: Thing) -> bool:
 
 
 def speeds(thing: Thing) -> dict[str, int]:
-    """Generation and lanes under their names in the answer; impossible ones left out."""
+    """Generation and lanes under their names in the answer; only possible ones."""
     found: dict[str, int] = {}
     for when in ("current", "max"):
         gt_s = re.fullmatch(r"\d+(?:\.\d)?", thing.get(f"speed_{when}", ""))

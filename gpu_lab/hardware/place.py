@@ -61,7 +61,7 @@ class Gpu:
     def above(self, place: str | None = None) -> list[Thing]:
         """Bridges above the card, or above that address, the nearest first."""
         functions, start = self.found["pci"], place or self.bus_id or ""
-        return [{"address": a, **functions[a]} for a in pci.chain(functions, start)]
+        return [functions[bridge] for bridge in pci.chain(functions, start)]
 
     def says(self, words: str) -> bool:
         """Whether its names contain a pattern."""
@@ -95,10 +95,14 @@ class Gpu:
         return self.function if plain or self.says(_words("switchless")) else None
 
     def _just_before(self) -> list[Thing]:
-        """Without a tree: the parts of a card on the two buses before, if they are."""
+        """Without a tree: the parts of a card on the two buses before, if both are."""
         domain, bus, _ = (self.bus_id or "0:0:").split(":")
-        places = (f"{domain}:{max(int(bus, 16) - n, 0):02x}:00.0" for n in (1, 2))
-        return [{"address": p, **self.found["pci"].get(p, {})} for p in places]
+        found: list[Thing] = []
+        for back, part in enumerate(_SWITCH, 1):
+            start = f"{domain}:{int(bus, 16) - back:02x}:"
+            near = (f for a, f in self.found["pci"].items() if a.startswith(start))
+            found += [f for f in near if pci.is_part(f, part)][:1]
+        return found if len(found) == len(_SWITCH) else []
 
     def link(self) -> dict[str, int]:
         """Generation and lanes of the card's own link, where the texts have them."""
@@ -132,9 +136,10 @@ def judge(gpu: Gpu) -> Answer:
     return next((answer for answer in answers if answer), _unknown(gpu))
 
 
-def notes(gpu: Gpu, link: str, speeds: dict[str, int]) -> Iterator[str]:
+def notes(gpu: Gpu, answer: Answer, speeds: dict[str, int]) -> Iterator[str]:
     """Keys of the sentences that belong to this card."""
-    if link in ("c2c", "virtual", "wsl", "unknown"):
+    link, external, _ = answer
+    if link in ("c2c", "virtual", "wsl") or (link == "unknown" and not external):
         yield link
     if link.startswith(("thunderbolt", "usb4")):
         yield "tunnel"
@@ -213,11 +218,15 @@ def _by_slot(gpu: Gpu) -> Answer | None:
 
 
 def _by_form(gpu: Gpu) -> Answer | None:
-    """A laptop's chip right below the root, or more lanes than a dock's cable has."""
+    """More lanes than a dock's cable has; a laptop's chip right below the root.
+
+    The chip's name alone proves nothing: some docks hold one too.
+    """
     bridges = gpu.above((gpu.port or {}).get("address"))
-    if gpu.says(_words("laptop")) and len(bridges) <= 1 and gpu.maker != "AMD":
-        return "laptop-internal", False, f"{gpu.name} is a laptop's chip"
     width = gpu.link().get("pcie_width_current", 0)
+    laptop = gpu.says(_words("laptop")) and gpu.maker != "AMD"
+    if laptop and (len(bridges) == 1 or width >= WIDE):
+        return "laptop-internal", False, f"{gpu.name}, a laptop's chip, below the root"
     if width >= WIDE:
         return "pcie-slot", False, f"{width} lanes: more than a dock's cable has"
     return None

@@ -60,9 +60,14 @@ def analyse(snapshot: dict[str, str]) -> dict[str, Any]:
         pci.read_paths(found["pci"], f"{source}\n{text}")
         if "lspci" in source:
             pci.read_tree(found["pci"], texts.clean(source, text))
+    for bus_id, function in found["pci"].items():
+        function["address"] = bus_id
     rows = [_row(gpu) for gpu in _gpus(found)]
-    named = (_named_row(thing) for thing in found["listed"].values())
-    rows += [row for row in named if not any(_alike(row, other) for other in rows)]
+    cards = [gpu.card for gpu in _gpus(found)]
+    for thing in found["listed"].values():
+        nvidia = pci.maker(thing) == "NVIDIA"  # then nvidia-smi has listed it already
+        if not (nvidia and any(_alike(thing, card) for card in cards)):
+            rows.append(_named_row(thing))
     system = found["system"].get("", {})
     drivers = [card["driver"] for card in found["card"].values() if "driver" in card]
     return {
@@ -77,7 +82,7 @@ def analyse(snapshot: dict[str, str]) -> dict[str, Any]:
 
 def _gpus(found: Facts) -> Iterator[place.Gpu]:
     """Cards of the bus with what the driver says of each, then those it alone lists."""
-    functions = {a: {"address": a, **found["pci"][a]} for a in pci.gpus(found["pci"])}
+    functions = {a: found["pci"][a] for a in pci.gpus(found["pci"])}
     cards = [found["card"][key] for key in sorted(found["card"], key=int)]
     cards = cards or [{} for _ in found["topology"]]
     nvidia = [f for f in functions.values() if pci.maker(f) == "NVIDIA"]
@@ -86,7 +91,9 @@ def _gpus(found: Facts) -> Iterator[place.Gpu]:
     for a, function in functions.items():
         yield place.Gpu(function, by_place.get(a, {}), found)
     for card in cards:
-        if card.get("address", "") not in functions and ("address" in card or not nvidia):
+        if card.get("address", "") not in functions and (
+            "address" in card or not nvidia
+        ):
             yield place.Gpu({}, card, found)
 
 
@@ -118,18 +125,16 @@ def _alike(one: Thing, other: Thing) -> bool:
 
 
 def _row(gpu: place.Gpu) -> dict[str, Any]:
-    link, external, evidence = place.judge(gpu)
-    speeds = gpu.link()
+    answer, speeds = place.judge(gpu), gpu.link()
     sentences = facts.settings("detect")["notes"]
-    keys = place.notes(gpu, link, speeds)
     return {
         "name": gpu.name,
         "bus_id": gpu.bus_id,
-        "external": external,
-        "link": link,
+        "external": answer[1],
+        "link": answer[0],
         **{name: speeds.get(name) for name in place.LINK_FIELDS},
-        "note": " ".join(sentences[key] for key in keys),
-        "evidence": [evidence],
+        "note": " ".join(sentences[key] for key in place.notes(gpu, answer, speeds)),
+        "evidence": [answer[2]],
     }
 
 

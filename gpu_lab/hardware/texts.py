@@ -74,7 +74,11 @@ def _read(found: Facts, source: str, text: str) -> None:
         key = "" if about == "system" else fields.pop("key", None)
         key = fields["address"] if about == "pci" and "address" in fields else key
         last = current.get(about)
-        if key is None and pattern.new and (last is None or last.keys() & fields.keys()):
+        if (
+            key is None
+            and pattern.new
+            and (last is None or last.keys() & fields.keys())
+        ):
             key = str(begun[about]) if about == "card" else f"{source} {begun[about]}"
             begun[about] += 1
         if key is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from gpu_lab.hardware import nvidia
 from gpu_lab.records import Device, DeviceLost, DeviceState
