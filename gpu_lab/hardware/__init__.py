@@ -117,19 +117,13 @@ def _join(device: Device, listed: tuple[Device, ...]) -> Device:
 def _placed(device: Device) -> Device:
     """The device with what the snapshot of this machine says of its link."""
     key = nvidia.bus_key(device.bus_id)
-    rows = snapshot.here()["gpus"] if key else ()
-    row = next((r for r in rows if nvidia.bus_key(r["bus_id"]) == key), None)
-    if row is None:
-        return device
-    told = {name: row[name] for name in place.LINK_FIELDS}
-    link = device.link or Link(**told)
-    link = dataclasses.replace(
-        link,
-        kind=row["link"],
-        external=row["external"],
-        evidence=(*link.evidence, *row["evidence"]),
-    )
-    return dataclasses.replace(device, link=link)
+    for row in snapshot.here()["gpus"] if key else ():
+        if nvidia.bus_key(row["bus_id"]) == key:
+            link = device.link or Link(**{n: row[n] for n in place.LINK_FIELDS})
+            why = (*link.evidence, *row["evidence"])
+            told = {"kind": row["link"], "external": row["external"], "evidence": why}
+            return dataclasses.replace(device, link=dataclasses.replace(link, **told))
+    return device
 
 
 def _unseen(device: Device, index: int) -> Device:

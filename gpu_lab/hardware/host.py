@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,15 +16,12 @@ import psutil
 from gpu_lab import facts
 
 SYSFS = Path("/sys/bus/pci/devices")
-THUNDERBOLT = Path("/sys/bus/thunderbolt/devices")
-DMI = Path("/sys/class/dmi/id")
-WSL_DEVICE = Path("/dev/dxg")
+ROOT = Path("/")
 # PCI vendor ids of those who make GPUs (pci.ids).
 VENDORS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
 KILL_LIMIT_S = 5  # a process that hangs inside the driver does not even die
 USUAL_CACHE_BYTES = 32 * 2**20
 DISPLAY_CLASS = "0x03"  # PCI base class 03h, display controller
-# Of PCI only these go into a snapshot: displays, accelerators, bridges between buses.
 SNAPSHOT_CLASSES = (DISPLAY_CLASS, "0x12", "0x0604")
 
 
@@ -104,7 +100,7 @@ def gpus_listed() -> tuple[str, ...] | None:
         return _from_system_profiler(_output("system_profiler", "-json", _MAC_TYPE))
     if sys.platform == "win32":
         return _from_lines(_output("powershell", "-NoProfile", "-Command", _WINDOWS))
-    if WSL_DEVICE.exists():
+    if Path("/dev/dxg").exists():
         return ("/dev/dxg: the GPU of the Windows host, lent to WSL",)
     return from_sysfs(SYSFS)
 
@@ -126,40 +122,26 @@ def from_sysfs(folder: Path) -> tuple[str, ...] | None:
 def texts() -> dict[str, str]:
     """This machine as a snapshot: path or command -> what it holds or prints."""
     rules = facts.settings("detect")["snapshot"]
-    found = {str(WSL_DEVICE): ""} if WSL_DEVICE.exists() else {}
-    for folder, names in ((THUNDERBOLT, "thunderbolt"), (DMI, "dmi")):
-        found |= _attributes(folder, rules[names])
-    found |= pci_texts(SYSFS, rules["pci"])
+    paths = [p for form in rules["files"] for p in sorted(ROOT.glob(form)) if _kept(p)]
+    found = {f"/{path.relative_to(ROOT).as_posix()}": _read(path) for path in paths}
+    # The resolved paths name all bridges above.
+    places = {
+        path.parent.resolve().as_posix() for path in paths if path.name == "class"
+    }
+    found["readlink -f /sys/bus/pci/devices/*"] = "\n".join(sorted(places))
     silent: set[str] = set()
     for line in (*rules["everywhere"], *rules.get(sys.platform, ())):
         program, *given = line.split()
-        if program in silent:  # absent, or it hangs: the next call would too
-            continue
-        if text := _output(program, *given, limit_s=rules["limit_s"]):
-            found[line] = f"{text}\n"
-        else:
-            silent.add(program)
-    return found
+        if program not in silent:  # absent, or it hangs: the next call would too
+            found[line] = _output(program, *given, limit_s=rules["limit_s"]) + "\n"
+            silent |= {program} if found[line] == "\n" else set()
+    return {key: text for key, text in found.items() if text.strip()}
 
 
-def pci_texts(folder: Path, names: list[str]) -> dict[str, str]:
-    """Attributes of displays and bridges, under paths that name all bridges above."""
-    found: dict[str, str] = {}
-    for device in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if not _read(device / "class").startswith(SNAPSHOT_CLASSES):
-            continue
-        parts = device.resolve().parts
-        root = next((i for i, p in enumerate(parts) if re.match(r"pci\w{4,}:", p)), -1)
-        path = "/".join(("/sys/devices", *parts[root:]))
-        found |= {f"{path}/{n}": text for n in names if (text := _read(device / n))}
-        if (device / "physfn").exists():
-            found[f"{path}/physfn"] = ""
-    return found
-
-
-def _attributes(folder: Path, names: list[str]) -> dict[str, str]:
-    files = [path for name in names for path in sorted(folder.glob(name))]
-    return {path.as_posix(): text for path in files if (text := _read(path))}
+def _kept(path: Path) -> bool:
+    """Of PCI only displays, accelerators and bridges between buses; else everything."""
+    other = "pci" not in path.parts
+    return other or _read(path.parent / "class").startswith(SNAPSHOT_CLASSES)
 
 
 _MAC_TYPE = "SPDisplaysDataType"

@@ -11,10 +11,10 @@ import functools
 import importlib
 import json
 import os
-import queue
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -63,22 +63,19 @@ def _in_time(function: str, call: Callable[..., Any], *args: Any) -> Any:
 
     A driver that waits for a card which is gone can hold its caller for ever.
     """
-    box: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
+    answer: Future[Any] = Future()
 
     def work() -> None:
         try:
-            box.put((call(*args), None))
+            answer.set_result(call(*args))
         except Exception as error:
-            box.put((None, error))
+            answer.set_exception(error)
 
     threading.Thread(target=work, daemon=True).start()
     try:
-        value, error = box.get(timeout=LIMIT_S)
-    except queue.Empty:
+        return answer.result(timeout=LIMIT_S)
+    except TimeoutError:
         raise DeviceLost(f"{function}: no answer within {LIMIT_S:g} s") from None
-    if error is not None:
-        raise error
-    return value
 
 
 def handle(index: int) -> Any:

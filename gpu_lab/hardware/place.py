@@ -15,12 +15,8 @@ from gpu_lab.hardware import pci
 from gpu_lab.hardware.texts import Facts, Thing
 
 WIDE = 8  # lanes; tunnels and OCuLink cables of docks carry four
-LINK_FIELDS = (
-    "pcie_gen_current",
-    "pcie_width_current",
-    "pcie_gen_max",
-    "pcie_width_max",
-)
+WHEN, WHAT = ("current", "max"), ("gen", "width")
+LINK_FIELDS = tuple(f"pcie_{what}_{when}" for when in WHEN for what in WHAT)
 # Slot on the root bus where a processor's own graphics are, if not behind a bridge.
 INTEGRATED_SLOT = {"Intel": "02", "AMD": "01"}
 Answer = tuple[str, bool | None, str]
@@ -65,8 +61,8 @@ class Gpu:
 
     def says(self, words: str) -> bool:
         """Whether its names contain a pattern."""
-        names = f"{self.card.get('name', '')} {self.function.get('name', '')}"
-        return bool(re.search(words, names.strip(), re.I))
+        told = (self.card.get("name"), self.function.get("name"), self.card.get("type"))
+        return bool(re.search(words, " ".join(filter(None, told)), re.I))
 
     @property
     def integrated(self) -> bool:
@@ -108,23 +104,18 @@ class Gpu:
         """Generation and lanes of the card's own link, where the texts have them."""
         port = self.port or {}
         found = pci.speeds(port)
-        if "limit_at" in port and self._own_hop(port):
+        if "limit_at" in port:  # the card's own hop only right above the card
+            above = [b["address"] for b in self.above(port["address"])]
+            near = (above or [port["address"][:8].replace(":01:", ":00:")])[0]
             hop = {f"{k}_current": port[f"limit_{k}"] for k in ("speed", "width")}
-            found = pci.speeds(hop) | found
+            if port["limit_at"].startswith(near):
+                found = pci.speeds(hop) | found
         found |= pci.speeds(self.card)
-        for what in ("gen", "width"):
-            now, most = (f"pcie_{what}_{when}" for when in ("current", "max"))
+        for what in WHAT:
+            now, most = (f"pcie_{what}_{when}" for when in WHEN)
             if found.get(now, 0) > found.get(most, 99):  # one of the two was cut
                 del found[now], found[most]
         return found
-
-    def _own_hop(self, port: Thing) -> bool:
-        """Whether the kernel's narrowest hop is the one right above the card."""
-        above = self.above(port["address"])
-        if above:
-            return above[0]["address"] == port["limit_at"]
-        first = f"{port['address'].split(':')[0]}:01:"
-        return port["address"].startswith(first) and ":00:" in port["limit_at"]
 
 
 _SWITCH = ("card_down", "card_up")
@@ -132,8 +123,7 @@ _SWITCH = ("card_down", "card_up")
 
 def judge(gpu: Gpu) -> Answer:
     """Link, external and evidence of one card, by the first rule that can tell."""
-    answers = (rule(gpu) for rule in RULES)
-    return next((answer for answer in answers if answer), _unknown(gpu))
+    return next(answer for rule in RULES if (answer := rule(gpu)))
 
 
 def notes(gpu: Gpu, answer: Answer, speeds: dict[str, int]) -> Iterator[str]:
@@ -144,7 +134,7 @@ def notes(gpu: Gpu, answer: Answer, speeds: dict[str, int]) -> Iterator[str]:
     if link.startswith(("thunderbolt", "usb4")):
         yield "tunnel"
     for what, key in (("gen", "idle"), ("width", "narrow")):
-        now, most = (speeds.get(f"pcie_{what}_{w}") for w in ("current", "max"))
+        now, most = (speeds.get(f"pcie_{what}_{when}") for when in WHEN)
         if now and most and now < most and link not in ("c2c", "virtual"):
             yield key
     if "lost" in gpu.function:
@@ -157,12 +147,9 @@ def _words(name: str) -> str:
     return str(facts.settings("detect")["words"][name])
 
 
-def _by_system(gpu: Gpu) -> Answer | None:
-    system = gpu.found["system"].get("", {})
-    return ("wsl", None, "the kernel is that of WSL") if "wsl" in system else None
-
-
 def _by_name(gpu: Gpu) -> Answer | None:
+    if "wsl" in gpu.found["system"].get("", {}):
+        return "wsl", None, "the kernel is that of WSL"
     for rule in facts.settings("detect")["named"]:
         if gpu.says(rule["words"]):
             return rule["link"], rule.get("external"), f"{gpu.name}: {rule['why']}"
@@ -232,17 +219,17 @@ def _by_form(gpu: Gpu) -> Answer | None:
     return None
 
 
+def _unknown(gpu: Gpu) -> Answer:
+    names = " < ".join(f"{b['address']} {b.get('name', '')}" for b in gpu.above())
+    why = f"no tunnel among the bridges above by name: {names}" if names else ""
+    return "unknown", None, why or "no list of the bridges above this card"
+
+
 RULES: tuple[Callable[[Gpu], Answer | None], ...] = (
-    _by_system,
     _by_name,
     _by_bridges,
     _by_guest,
     _by_slot,
     _by_form,
+    _unknown,
 )
-
-
-def _unknown(gpu: Gpu) -> Answer:
-    names = " < ".join(f"{b['address']} {b.get('name', '')}" for b in gpu.above())
-    why = f"no tunnel among the bridges above by name: {names}" if names else ""
-    return "unknown", None, why or "no list of the bridges above this card"

@@ -18,8 +18,6 @@ from gpu_lab.hardware import host, pci, place, texts
 from gpu_lab.hardware.texts import Facts, Thing
 from gpu_lab.records import GpuLabError
 
-_CLOSENESS = ("NV", "PIX", "PXB", "PHB", "NODE", "SYS")
-
 
 def load(path: Path) -> dict[str, str]:
     """A recorded snapshot.
@@ -63,11 +61,6 @@ def analyse(snapshot: dict[str, str]) -> dict[str, Any]:
     for bus_id, function in found["pci"].items():
         function["address"] = bus_id
     rows = [_row(gpu) for gpu in _gpus(found)]
-    cards = [gpu.card for gpu in _gpus(found)]
-    for thing in found["listed"].values():
-        nvidia = pci.maker(thing) == "NVIDIA"  # then nvidia-smi has listed it already
-        if not (nvidia and any(_alike(thing, card) for card in cards)):
-            rows.append(_named_row(thing))
     system = found["system"].get("", {})
     drivers = [card["driver"] for card in found["card"].values() if "driver" in card]
     return {
@@ -76,7 +69,7 @@ def analyse(snapshot: dict[str, str]) -> dict[str, Any]:
         "mig_devices": len(found["mig"]) or None,
         "driver_version": system.get("driver") or next(iter(drivers), None),
         "cuda_version": system.get("cuda"),
-        "notes": list(_remarks(rows, found)),
+        "notes": sorted(set(_remarks(rows, found))),
     }
 
 
@@ -90,11 +83,13 @@ def _gpus(found: Facts) -> Iterator[place.Gpu]:
     by_place = {card["address"]: card for card in cards if "address" in card}
     for a, function in functions.items():
         yield place.Gpu(function, by_place.get(a, {}), found)
-    for card in cards:
-        if card.get("address", "") not in functions and (
-            "address" in card or not nvidia
-        ):
+    alone = [c for c in cards if "address" in c or not nvidia]
+    for card in alone:
+        if card.get("address") not in functions:
             yield place.Gpu({}, card, found)
+    for thing in found["listed"].values():  # nvidia-smi has listed NVIDIA's already
+        if pci.maker(thing) != "NVIDIA" or not any(_alike(thing, c) for c in cards):
+            yield place.Gpu({}, thing, found)
 
 
 def _find_places(cards: list[Thing], functions: list[Thing]) -> None:
@@ -138,25 +133,11 @@ def _row(gpu: place.Gpu) -> dict[str, Any]:
     }
 
 
-def _named_row(thing: Thing) -> dict[str, Any]:
-    """A GPU that macOS or Windows names, without a PCI tree."""
-    row = _row(place.Gpu({}, {"name": thing["name"]}, texts.read({})))
-    words = facts.settings("detect")["words"]
-    kind = thing.get("type", "")
-    if re.search(words["external"], kind, re.I):  # macOS: over Thunderbolt only
-        told = {"external": True, "link": "thunderbolt3", "note": ""}
-        return row | told | {"evidence": [f"system_profiler: type {kind}"]}
-    if re.search(words["integrated"], thing["name"]):
-        return row | {"external": False, "link": "integrated", "note": ""}
-    return row
-
-
 def _interconnect(found: Facts) -> str | None:
-    """How GPUs reach each other: one word, or all that occur, the closest first."""
+    """How GPUs reach each other: one word of topo -m, or all that occur."""
     rows = [thing["row"].split() for thing in found["topology"].values()]
     words = {word for row in rows for word in row[: len(rows)]} - {"X"}
-    kinds = {word: _CLOSENESS.index(word.rstrip("0123456789")) for word in words}
-    return ", ".join(sorted(words, key=lambda w: (kinds[w], -len(w), w))) or None
+    return ", ".join(sorted(words)) or None
 
 
 def _remarks(rows: list[dict[str, Any]], found: Facts) -> Iterator[str]:
@@ -166,24 +147,9 @@ def _remarks(rows: list[dict[str, Any]], found: Facts) -> Iterator[str]:
     if failure := found["system"].get("", {}).get("failure"):
         yield sentences["smi"].format(text=failure)
     behind = any(row["external"] is not False for row in rows)
-    for box in {_title(b): b for b in found["box"].values()}.values():
-        name, state = _title(box), _state(box)
-        if name and state == "connected":
-            yield sentences["denied"].format(name=name)
-        elif name and state not in ("host", "disconnected") and not behind:
-            yield sentences["enclosure"].format(name=name, state=state)
-
-
-def _title(box: Thing) -> str:
-    """Maker and model of what is attached by Thunderbolt."""
-    name, maker = box.get("name", ""), box.get("maker", "")
-    known = name.lower().startswith(maker.lower())
-    return name if known else f"{maker} {name}".strip()
-
-
-def _state(box: Thing) -> str:
-    """Words of boltctl, whoever told."""
-    if box.get("type") == "host":
-        return "host"
-    usual = {"0": "connected", "1": "authorized", "2": "authorized"}
-    return box.get("state") or usual.get(box.get("authorized", ""), "attached")
+    for box in found["box"].values():
+        name, maker = box.get("name", ""), box.get("maker", "")
+        title = name if name.startswith(maker) else f"{maker} {name}"
+        if name and "gone" not in box and ("denied" in box or not behind):
+            text = sentences["denied" if "denied" in box else "enclosure"]
+            yield text.format(name=title)

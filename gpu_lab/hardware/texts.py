@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import NamedTuple
 
 from gpu_lab import facts
@@ -18,7 +18,6 @@ Thing = dict[str, str]
 # NVIDIA's number), box, listed, topology, mig and system (one thing only).
 Facts = dict[str, dict[str, Thing]]
 ADDRESS = r"(?P<address>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7])"
-_KINDS = ("pci", "card", "box", "listed", "topology", "mig", "system")
 _QUERY = re.compile(r"--query-gpu[= ]([\w.,]+)")
 _ESCAPE = re.compile(r"\x1b\[[\d;]*m")
 _LONGEST_LINE = 2000  # no tool prints a longer one
@@ -36,7 +35,7 @@ class Pattern(NamedTuple):
 
 def read(snapshot: dict[str, str]) -> Facts:
     """All facts of a snapshot: path or command -> its text."""
-    found: Facts = {kind: {} for kind in _KINDS}
+    found: Facts = defaultdict(dict)
     for source, text in snapshot.items():
         named = f"{source} " if source.startswith("/") else ""
         _read(found, source, named + clean(source, text))
@@ -71,14 +70,12 @@ def _read(found: Facts, source: str, text: str) -> None:
     ]
     for _, _, pattern, match in sorted(matches, key=lambda m: m[:2]):
         about, fields = pattern.about, _fields(match)
-        key = "" if about == "system" else fields.pop("key", None)
-        key = fields["address"] if about == "pci" and "address" in fields else key
         last = current.get(about)
-        if (
-            key is None
-            and pattern.new
-            and (last is None or last.keys() & fields.keys())
-        ):
+        fresh = pattern.new and (last is None or bool(last.keys() & fields.keys()))
+        key = fields.pop("key", "" if about == "system" else None)
+        if about == "pci":
+            key = fields.get("address")
+        elif key is None and fresh:
             key = str(begun[about]) if about == "card" else f"{source} {begun[about]}"
             begun[about] += 1
         if key is not None:
@@ -92,9 +89,8 @@ def _read(found: Facts, source: str, text: str) -> None:
 
 def _fields(match: re.Match[str]) -> Thing:
     fields = {name: v.strip() for name, v in match.groupdict().items() if v}
-    for name in {"address", "limit_at"} & fields.keys():
-        fields[name] = address(fields[name])
-    return fields
+    places = {"address", "limit_at"} & fields.keys()
+    return fields | {name: address(fields[name]) for name in places}
 
 
 @functools.cache
@@ -115,7 +111,7 @@ def _columns(source: str) -> list[Pattern]:
     for name in names:
         column = known.get(name, _OTHER_COLUMN)
         row.append(_OTHER_COLUMN if column in row else column)
-    form = _form(rf"^{' *, *'.join(row)} *$")
+    form = _form(rf"^{', *'.join(row)}$")
     told = {"key", "name", "address"} & form.groupindex.keys()
     return [Pattern(re.compile("nvidia-smi"), "card", form, True)] if told else []
 
