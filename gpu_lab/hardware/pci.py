@@ -101,13 +101,9 @@ def gpus(functions: Functions) -> list[str]:
     are its virtual functions or its second head. On the root bus each slot is one.
     """
     shown = {place for place, f in functions.items() if _computes(f)}
-    heads = ((place, place[:-1] if _root(place) else place[:-4]) for place in shown)
-    first = {place: f"{head}{'0' if _root(place) else '00.0'}" for place, head in heads}
+    roots = {place for place in shown if place.split(":")[1] == "00"}
+    first = {p: f"{p[:-1]}0" if p in roots else f"{p[:-4]}00.0" for p in shown}
     return sorted(p for p in shown if first[p] == p or first[p] not in shown)
-
-
-def _root(place: str) -> bool:
-    return place.split(":")[1] == "00"
 
 
 def _computes(function: Thing) -> bool:
