@@ -361,7 +361,7 @@ show.claims("C033", "C034")
 arm = lab.arm("timer_matmul", bench.matmul_arm, 512, device=gpu, seed=seed)
 (ours,) = lab.together([arm], plan=plan)
 rows, threads = [], {"one": 1, "all": torch.get_num_threads()}
-for which, count in threads.items():
+for which, count in ({} if arm.reason else threads).items():
     timer = bench.torch_timer(arm.calls[0], device=gpu, threads=count)
     hundred = timer.timeit(100).mean
     many = timer.blocked_autorange(min_run_time=0.2).median
