@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpu_lab import redact
-from gpu_lab.hardware import host, nvml
+from gpu_lab.hardware import host, nvml, snapshot
 from gpu_lab.plot import picture
 from gpu_lab.records import Device, Machine, Measurement, Session, Source
 
@@ -24,6 +24,7 @@ def forget() -> None:
     nvml._library.cache_clear()
     nvml._replay.cache_clear()
     host.gpus_listed.cache_clear()
+    snapshot.here.cache_clear()
     redact._names_of_machine.cache_clear()
 
 
