@@ -7,6 +7,7 @@ import io
 import json
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,7 +16,7 @@ from gpu_lab import __version__, records
 from gpu_lab.records import GpuLabError
 
 EXTRAS = "pip install 'gpu-lab[notebooks]'"
-EXIT_FINDING, EXIT_CANNOT, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_FINDING, EXIT_CANNOT, EXIT_FAULT, EXIT_INTERRUPTED = 1, 2, 3, 130
 
 
 class Parser(argparse.ArgumentParser):
@@ -49,6 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"gpu-lab {args.name}: stopped by Ctrl-C", file=sys.stderr)
         return EXIT_INTERRUPTED
+    except Exception:  # not 1, which would be a finding about the machine
+        traceback.print_exc()
+        print(f"gpu-lab {args.name}: a fault of ours, please report", file=sys.stderr)
+        return EXIT_FAULT
 
 
 def parser() -> Parser:
@@ -214,7 +219,7 @@ def _bench_command(commands: Commands[Parser]) -> None:
 def _bench(args: argparse.Namespace) -> int:
     import tempfile
 
-    from gpu_lab import redact, show, store
+    from gpu_lab import redact, show
     from gpu_lab.course import fresh, report, session
 
     if args.sessions < 1:
@@ -227,18 +232,45 @@ def _bench(args: argparse.Namespace) -> int:
     given["names"] = tuple(args.names)
     with tempfile.TemporaryDirectory(prefix="gpu-lab-") as empty:
         folder = args.out or Path(empty)
+        there = _whole(folder)
+        if args.out and args.sessions > 1 and len(there) >= args.sessions:
+            text = f"{folder} holds {len(there)} whole sessions, wanted {args.sessions}"
+            raise GpuLabError(f"{text}; choose another --out")
         found = session.measure_core(folder=folder, **given)  # this process is fresh
-        for _ in show.progress(range(1, args.sessions), what="sessions"):
-            if cause := fresh.session(out=folder, **given):
-                raise GpuLabError(cause)
-        sessions, _problems = store.readable(folder)
+        left = range(len(there) + 1, args.sessions)
+        try:
+            for _ in show.progress(left, what="sessions"):
+                if cause := fresh.session(out=folder, **given):
+                    raise GpuLabError(cause)
+        except KeyboardInterrupt:
+            if args.out:
+                kept = f"{len(_whole(folder))} of {args.sessions} sessions kept"
+                print(f"{kept}; the same command goes on", file=sys.stderr)
+            raise
+        sessions = _whole(folder)
     if args.json:
         print(json.dumps(redact.tree(records.plain(found)), ensure_ascii=False))
     elif args.sessions > 1:
         print(show.Table(report.core_table(sessions), report.CORE_COLUMNS))
+        if all(
+            "busy" in row.flags
+            for s in sessions
+            for row in s.measurements
+            if row.times_s
+        ):
+            print(
+                "Busy throughout: a comparison will say nothing. Close what else runs."
+            )
     else:
         print(show.measurements(found.measurements))
     return EXIT_FINDING if session.failed(found) else 0
+
+
+def _whole(folder: Path) -> list[records.Session]:
+    """Finished sessions of the core suite in a folder that may not be there yet."""
+    from gpu_lab import store
+
+    return [s for s in store.readable(folder)[0] if s.complete]
 
 
 def _compare_command(commands: Commands[Parser]) -> None:
@@ -256,7 +288,7 @@ def _compare_command(commands: Commands[Parser]) -> None:
         "--again", metavar="RUN", help="the reference once more, after the candidate"
     )
     sub.add_argument("--margin", type=float, help="%% below which nothing matters")
-    sub.add_argument("--by", default="matmul_fp32", help="row that sorts the table")
+    sub.add_argument("--by", help="row that sorts the table (matmul_fp32)")
     sub.add_argument("--html", type=Path, metavar="FILE", help="write a page")
     sub.add_argument("--json", action="store_true", help="the verdicts as JSON")
     sub.set_defaults(command=_compare)
@@ -273,23 +305,39 @@ def _compare(args: argparse.Namespace) -> int:
         return _fleet(args, runs)
     if args.margin is not None and not 0 < args.margin < 100:
         raise GpuLabError(f"margin {args.margin:g} %; wanted one above 0, below 100")
-    again = store.load_run(args.again) if args.again else None
+    if args.by:
+        raise GpuLabError("--by sorts three runs or more; found two")
     reference, candidate = runs
+    again = _again(args.again, runs) if args.again else None
     rows = compare.versus(
         reference,
         candidate,
-        allow=[key for key in args.allow.split(",") if key],
+        allow=[key.strip() for key in args.allow.split(",") if key.strip()],
         margin=None if args.margin is None else args.margin / 100,
         again=again,
     )
+    if args.json:
+        found = versus.tree(reference, candidate, rows, again)
+        print(json.dumps(found, ensure_ascii=False))
+    else:
+        print("\n".join(versus.lines(reference, candidate, rows, again)))
     if args.html:
         versus.write(args.html, reference, candidate, rows, again)
-    if args.json:
-        print(json.dumps(versus.tree(reference, candidate, rows), ensure_ascii=False))
-    else:
-        print("\n".join(versus.lines(reference, candidate, rows)))
     slower = any(r.comparison.verdict is records.Verdict.SLOWER for r in rows)
     return EXIT_FINDING if slower else 0
+
+
+def _again(address: str, runs: Sequence[records.Run]) -> records.Run:
+    """The run of --again; what would make the check empty is refused."""
+    from gpu_lab import store
+
+    again = store.load_run(address)
+    if len(again.core) < 4:
+        raise GpuLabError(f"--again {address}: {len(again.core)} sessions, wanted 5")
+    if any(store.same_sessions(again, run) for run in runs):
+        text = "has sessions of the other runs; wanted a run made after the candidate"
+        raise GpuLabError(f"--again {address}: {text}")
+    return again
 
 
 def _fleet(args: argparse.Namespace, runs: list[records.Run]) -> int:
@@ -301,13 +349,14 @@ def _fleet(args: argparse.Namespace, runs: list[records.Run]) -> int:
             f"{len(runs)} runs are a table without verdicts; --allow, --again and "
             "--margin need a reference and a candidate"
         )
-    members = compare.fleet(runs, by=args.by)
-    if args.html:
-        versus.write_fleet(args.html, members, by=args.by)
+    by = args.by or compare.BY
+    members = compare.fleet(runs, by=by)
     if args.json:
         print(json.dumps(versus.fleet_tree(members), ensure_ascii=False))
     else:
         print("\n".join(versus.fleet_lines(members)))
+    if args.html:
+        versus.write_fleet(args.html, members, by=by)
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_lab import facts, units
 from gpu_lab.compare import Row, paired
-from gpu_lab.compare.runs import FEWEST_SESSIONS
+from gpu_lab.compare.pairs import FEWEST_SESSIONS
 from gpu_lab.hardware import host, torch_view
 from gpu_lab.records import (
     Comparison,
