@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from gpu_lab import __version__, records
 from gpu_lab.records import GpuLabError
@@ -217,60 +217,9 @@ def _bench_command(commands: Commands[Parser]) -> None:
 
 
 def _bench(args: argparse.Namespace) -> int:
-    import tempfile
+    from gpu_lab.course import benching
 
-    from gpu_lab import redact, show
-    from gpu_lab.course import fresh, report, session
-
-    if args.sessions < 1:
-        raise GpuLabError(f"{args.sessions} sessions; wanted 1 or more")
-    given: dict[str, Any] = {
-        "device": args.device,
-        "profile": "quick",
-        "seed": args.seed,
-    }
-    given["names"] = tuple(args.names)
-    with tempfile.TemporaryDirectory(prefix="gpu-lab-") as empty:
-        folder = args.out or Path(empty)
-        there = _whole(folder)
-        if args.out and args.sessions > 1 and len(there) >= args.sessions:
-            text = f"{folder} holds {len(there)} whole sessions, wanted {args.sessions}"
-            raise GpuLabError(f"{text}; choose another --out")
-        found = session.measure_core(folder=folder, **given)  # this process is fresh
-        left = range(len(there) + 1, args.sessions)
-        try:
-            for _ in show.progress(left, what="sessions"):
-                if cause := fresh.session(out=folder, **given):
-                    raise GpuLabError(cause)
-        except KeyboardInterrupt:
-            if args.out:
-                kept = f"{len(_whole(folder))} of {args.sessions} sessions kept"
-                print(f"{kept}; the same command goes on", file=sys.stderr)
-            raise
-        sessions = _whole(folder)
-    if args.json:
-        print(json.dumps(redact.tree(records.plain(found)), ensure_ascii=False))
-    elif args.sessions > 1:
-        print(show.Table(report.core_table(sessions), report.CORE_COLUMNS))
-        if all(
-            "busy" in row.flags
-            for s in sessions
-            for row in s.measurements
-            if row.times_s
-        ):
-            print(
-                "Busy throughout: a comparison will say nothing. Close what else runs."
-            )
-    else:
-        print(show.measurements(found.measurements))
-    return EXIT_FINDING if session.failed(found) else 0
-
-
-def _whole(folder: Path) -> list[records.Session]:
-    """Finished sessions of the core suite in a folder that may not be there yet."""
-    from gpu_lab import store
-
-    return [s for s in store.readable(folder)[0] if s.complete]
+    return benching.run(args)
 
 
 def _compare_command(commands: Commands[Parser]) -> None:
@@ -295,69 +244,9 @@ def _compare_command(commands: Commands[Parser]) -> None:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    from gpu_lab import compare, store
-    from gpu_lab.course import versus
+    from gpu_lab.course import comparing
 
-    if len(args.runs) < 2:
-        raise GpuLabError("one run; wanted a reference and a candidate, or more")
-    runs = store.rename([store.load_run(address) for address in args.runs])
-    if len(runs) > 2:
-        return _fleet(args, runs)
-    if args.margin is not None and not 0 < args.margin < 100:
-        raise GpuLabError(f"margin {args.margin:g} %; wanted one above 0, below 100")
-    if args.by:
-        raise GpuLabError("--by sorts three runs or more; found two")
-    reference, candidate = runs
-    again = _again(args.again, runs) if args.again else None
-    rows = compare.versus(
-        reference,
-        candidate,
-        allow=[key.strip() for key in args.allow.split(",") if key.strip()],
-        margin=None if args.margin is None else args.margin / 100,
-        again=again,
-    )
-    if args.json:
-        found = versus.tree(reference, candidate, rows, again)
-        print(json.dumps(found, ensure_ascii=False))
-    else:
-        print("\n".join(versus.lines(reference, candidate, rows, again)))
-    if args.html:
-        versus.write(args.html, reference, candidate, rows, again)
-    slower = any(r.comparison.verdict is records.Verdict.SLOWER for r in rows)
-    return EXIT_FINDING if slower else 0
-
-
-def _again(address: str, runs: Sequence[records.Run]) -> records.Run:
-    """The run of --again; what would make the check empty is refused."""
-    from gpu_lab import store
-
-    again = store.load_run(address)
-    if len(again.core) < 4:
-        raise GpuLabError(f"--again {address}: {len(again.core)} sessions, wanted 5")
-    if any(store.same_sessions(again, run) for run in runs):
-        text = "has sessions of the other runs; wanted a run made after the candidate"
-        raise GpuLabError(f"--again {address}: {text}")
-    return again
-
-
-def _fleet(args: argparse.Namespace, runs: list[records.Run]) -> int:
-    from gpu_lab import compare
-    from gpu_lab.course import versus
-
-    if args.again or args.allow or args.margin is not None:
-        raise GpuLabError(
-            f"{len(runs)} runs are a table without verdicts; --allow, --again and "
-            "--margin need a reference and a candidate"
-        )
-    by = args.by or compare.BY
-    members = compare.fleet(runs, by=by)
-    if args.json:
-        print(json.dumps(versus.fleet_tree(members), ensure_ascii=False))
-    else:
-        print("\n".join(versus.fleet_lines(members)))
-    if args.html:
-        versus.write_fleet(args.html, members, by=by)
-    return 0
+    return comparing.run(args)
 
 
 def _print_pairs(rows: Sequence[tuple[str, str]]) -> None:
