@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,6 @@ from gpu_lab.doctor.rules import Item, Reader, Reading, rules
 from gpu_lab.records import GpuLabError
 
 SEVERITIES = ("critical", "error", "warning", "info")
-SERIOUS = ("critical", "error")
 MOST_EVIDENCE = 5
 _PART = re.compile(r"\[([^\[\]]*\{[^\[\]]*)\]")  # left out when a value is unknown
 
@@ -43,6 +41,11 @@ class Explanation:
     diagnoses: tuple[Diagnosis, ...]
     note: str = ""
 
+    @property
+    def serious(self) -> bool:
+        """True when a diagnosis is an error, or critical."""
+        return any(d.severity in ("critical", "error") for d in self.diagnoses)
+
     def __repr__(self) -> str:
         """Text for people."""
         return "\n\n".join([*map(_paragraph, self.diagnoses), self.note]).strip()
@@ -56,7 +59,7 @@ def explain(source: str | Mapping[str, str]) -> list[Diagnosis]:
 def examine(source: str | Mapping[str, str]) -> Explanation:
     """The same with a note: which rung to check when nothing known was found."""
     text = source if isinstance(source, str) else of_map(source)
-    reader = Reader(Flat(text.encode(errors="replace")))
+    reader = Reader(Flat(text))
     found: dict[str, list[tuple[Item, Reading]]] = {}
     for name, rule in rules().items():
         pairs = [(i, r) for i in rule["evidence"] for r in reader.readings(i)]
@@ -67,32 +70,40 @@ def examine(source: str | Mapping[str, str]) -> Explanation:
     return Explanation(diagnoses, "" if diagnoses else _nearest_rung(reader.flat))
 
 
-def examine_file(data: bytes, name: str) -> Explanation:
-    """The content of a file: a text, a log, or a snapshot as JSON map.
+def examine_file(name: str) -> Explanation:
+    """The same for a file: a text, a log, or a snapshot as JSON map; - is stdin.
 
     Raises:
-        GpuLabError: it is no text in UTF-8.
+        GpuLabError: it cannot be read, or is no text in UTF-8.
     """
     try:
-        if b"\0" in data:
-            raise ValueError("a zero byte")
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         text = data.decode("utf-8-sig")
-    except ValueError as error:
+        if "\0" in text:
+            raise ValueError("zero bytes, so it is binary")
+    except (OSError, ValueError) as error:
+        found = getattr(error, "strerror", None) or error
         raise GpuLabError(
-            f"{name}: wanted text in UTF-8, found binary or another encoding "
-            f"({error}); try: iconv -c -t UTF-8"
+            f"{name}: wanted a text, log or snapshot in UTF-8; found: {found}; "
+            "try: the path of a text file, or iconv -c -t UTF-8"
         ) from error
+    return examine(_map(text) or text)
+
+
+def _map(text: str) -> dict[str, str]:
+    """The snapshot that a text is; empty when it is none."""
     try:
-        entries = json.loads(text) if text.lstrip().startswith("{") else None
-    except ValueError:
-        entries = None  # a text that only begins like JSON
-    if isinstance(entries, dict) and all(isinstance(v, str) for v in entries.values()):
-        return examine(entries)
-    return examine(text)
+        entries = json.loads(text) if text.lstrip().startswith("{") else {}
+    except (ValueError, RecursionError):  # it only begins like JSON
+        return {}
+    texts = all(isinstance(value, str) for value in entries.values())
+    return entries if texts else {}
 
 
 def explain_last() -> Explanation:
     """Explanation of the exception just raised: for the next cell of a notebook."""
+    import traceback
+
     error = getattr(sys, "last_value", None) or getattr(sys, "last_exc", None)
     if error is None:
         return Explanation((), "No exception yet: run the cell that fails, then this.")
