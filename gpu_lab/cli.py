@@ -189,7 +189,8 @@ def _explain(args: argparse.Namespace) -> int:
             continue
         tree = {"file": name, **records.plain(found)}
         print(json.dumps(tree, ensure_ascii=False) if args.json else f"{name}\n{found}")
-        codes.append(EXIT_FINDING if found.serious else 0)
+        severities = {diagnosis.severity for diagnosis in found.diagnoses}
+        codes.append(EXIT_FINDING if severities & {"critical", "error"} else 0)
     return max(codes)
 
 

@@ -92,13 +92,16 @@ def stamped(text: str) -> str:
     """Time and rank before every line."""
     lines = text.split("\n")
     return "\n".join(
-        f"2026-01-01T00:00:{n % 60:02d}Z [rank0]: {line}" for n, line in enumerate(lines)
+        f"2026-01-01T00:00:{n % 60:02d}Z [rank0]: {line}"
+        for n, line in enumerate(lines)
     )
 
 
 def ranked(text: str) -> str:
     """A rank before every line."""
-    return "\n".join(f"[rank{n % 8}]: {line}" for n, line in enumerate(text.split("\n")))
+    return "\n".join(
+        f"[rank{n % 8}]: {line}" for n, line in enumerate(text.split("\n"))
+    )
 
 
 def wrapped(text: str) -> str:
@@ -159,7 +162,10 @@ OTHERS: tuple[tuple[str, Any], ...] = (
     (r"HandsDataset", "TumourSlices"),
     (r"RTX 3090|RTX 3070|RTX 2060|RTX 4090", "RTX 4080 SUPER"),
     (r"RTX 5090", "RTX 5070"),
-    (r"GTX 970 which is of cuda capability 5\.2", "GTX 1080 which is of cuda capability 6.1"),
+    (
+        r"GTX 970 which is of cuda capability 5\.2",
+        "GTX 1080 which is of cuda capability 6.1",
+    ),
     (r"Tesla V100-SXM2-32GB", "NVIDIA A100-PCIE-40GB"),
     (r"5\.10\.0-25-cloud-amd64|6\.3\.6-cachyos", "6.8.0-61-generic"),
     (r"gpubox|smc-gpu|node-a", "worker17"),

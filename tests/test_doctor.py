@@ -62,7 +62,7 @@ HEALTHY = {
     "dmesg": "[    0.0] Linux version 6.8\n[    5.1] nvidia: loading out-of-tree module "
     "taints kernel.\n[    5.2] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05\n"
     "[    6.0] pcieport 0000:00:1c.0: AER: enabled with IRQ 123\n",
-    "python": "Traceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n"
+    "python": 'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n'
     "    print(d['key'])\nKeyError: 'key'\n",
     "python import": "ModuleNotFoundError: No module named 'pandas'\n",
     "python files": "OSError: [Errno 24] Too many open files: 'data/0019.csv'\n",
@@ -129,7 +129,9 @@ def test_advice_names_the_numbers_of_the_text() -> None:
     meaning = doctor.explain(text)[0].meaning
     assert "570.133.07" in meaning
     assert "570.169.01" in meaning
-    assert "11.4" in doctor.explain(cases.with_others(by_id("t-055")["input"]))[0].meaning
+    assert (
+        "11.4" in doctor.explain(cases.with_others(by_id("t-055")["input"]))[0].meaning
+    )
 
 
 def test_of_any_two_texts_both_are_found() -> None:
@@ -168,9 +170,15 @@ OOM += "allocated; {} free; {} reserved in total by PyTorch)"
         ("20.00 MiB|79.20 GiB|76.90 GiB|15.00 MiB|77.60 GiB", "oom-model-too-big"),
         ("20.00 MiB|23.69 GiB|2.00 GiB|10.00 MiB|2.10 GiB", "oom-other-process"),
         ("900.00 MiB|10.76 GiB|5.20 GiB|100.00 MiB|9.60 GiB", "oom-fragmentation"),
-        ("48.00 GiB|79.20 GiB|31.00 GiB|47.00 GiB|31.50 GiB", "oom-single-request-too-large"),
+        (
+            "48.00 GiB|79.20 GiB|31.00 GiB|47.00 GiB|31.50 GiB",
+            "oom-single-request-too-large",
+        ),
         ("14.00 MiB|4.00 GiB|2.80 GiB|0 bytes|2.90 GiB", "oom-context-overhead"),
-        ("64.00 MiB|12.00 GiB|15.10 GiB|0 bytes|15.60 GiB", "oom-spilled-to-host-memory"),
+        (
+            "64.00 MiB|12.00 GiB|15.10 GiB|0 bytes|15.60 GiB",
+            "oom-spilled-to-host-memory",
+        ),
     ],
 )
 def test_numbers_tell_the_out_of_memory_situations_apart(numbers, wanted):
@@ -234,7 +242,10 @@ def test_driver_against_cuda_version():
         ("libze_loader.so.1: cannot open shared object file", "xpu-not-available"),
         ("RuntimeError: Failed to find C compiler. Please specify", "compiler-missing"),
         ("TritonMissing: Cannot find a working triton installation.", "triton-missing"),
-        ("[WinError 1455] The paging file is too small", "windows-paging-file-too-small"),
+        (
+            "[WinError 1455] The paging file is too small",
+            "windows-paging-file-too-small",
+        ),
         (
             "Expected all tensors to be on the same device, but found at least two",
             "tensors-on-different-devices",
@@ -334,7 +345,9 @@ def test_no_pattern_knows_a_number_or_name_of_a_case():
 
 def test_each_pattern_takes_linear_time():
     for pattern in PATTERNS:
-        words = re.findall(r"[a-z0-9:./_-]{3,}", pattern.lower().replace(" ", "")) or ["a"]
+        words = re.findall(r"[a-z0-9:./_-]{3,}", pattern.lower().replace(" ", "")) or [
+            "a"
+        ]
         bad = "".join(words).encode() * (20_000 // len("".join(words)) + 1)
         start = time.process_time()
         for match in itertools.islice(rules.regex(pattern).finditer(bad), 300):
@@ -349,13 +362,17 @@ def big_log(block: str) -> str:
     return block * (LOG_BYTES // len(block.encode()) + 1)
 
 
-@pytest.mark.parametrize("kind", ["ordinary", "errors", "one line", "random", "prefixes"])
+@pytest.mark.parametrize(
+    "kind", ["ordinary", "errors", "one line", "random", "prefixes"]
+)
 def test_ten_megabytes_take_two_seconds_at_most(kind):
     block = {
         "ordinary": cases.noise(2000),
         "errors": "[rank0]: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has\n",
         "one line": "NVRM: Xid (PCI:0000:01:00): 45, LnkCap: Width x16 GPU CUDA error: ",
-        "random": "".join(f"{n * 7919 % 99991:x}-{n:o} jq_{n}\n" for n in range(50_000)),
+        "random": "".join(
+            f"{n * 7919 % 99991:x}-{n:o} jq_{n}\n" for n in range(50_000)
+        ),
         "prefixes": "2026-01-01T00:00:00Z [rank0]: [ 1.5] kernel: ",
     }[kind]
     text = big_log(block)
@@ -395,13 +412,30 @@ def explain_files(tmp_path, capsys, files, *options):
 
 def test_one_json_object_a_file(tmp_path, capsys):
     snapshot = json.dumps(by_id("t-001")["input"])
-    files = {"a.log": by_id("t-052")["input"], "b.json": snapshot, "c.log": "all well\n"}
+    files = {
+        "a.log": by_id("t-052")["input"],
+        "b.json": snapshot,
+        "c.log": "all well\n",
+    }
     code, said = explain_files(tmp_path, capsys, files, "--json")
     assert code == 1
     answers = [json.loads(line) for line in said.out.splitlines()]
-    assert [a["file"].rpartition("/")[2][:5] for a in answers] == ["a.log", "b.jso", "c.log"]
+    assert [a["file"].rpartition("/")[2][:5] for a in answers] == [
+        "a.log",
+        "b.jso",
+        "c.log",
+    ]
     first = answers[0]["diagnoses"][0]
-    keys = ["id", "severity", "title", "meaning", "steps", "avoid", "evidence", "source"]
+    keys = [
+        "id",
+        "severity",
+        "title",
+        "meaning",
+        "steps",
+        "avoid",
+        "evidence",
+        "source",
+    ]
     assert list(first) == keys
     assert answers[1]["diagnoses"][0]["id"] == "thunderbolt-not-authorised"
     assert answers[2]["diagnoses"] == []
@@ -458,7 +492,11 @@ print(time.process_time() - start, heavy, file=sys.stderr)
 """
     runs = [
         subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
         ).stderr.split(maxsplit=1)
         for _ in range(3)
     ]

@@ -41,11 +41,6 @@ class Explanation:
     diagnoses: tuple[Diagnosis, ...]
     note: str = ""
 
-    @property
-    def serious(self) -> bool:
-        """True when a diagnosis is an error, or critical."""
-        return any(d.severity in ("critical", "error") for d in self.diagnoses)
-
     def __repr__(self) -> str:
         """Text for people."""
         return "\n\n".join([*map(_paragraph, self.diagnoses), self.note]).strip()
@@ -87,17 +82,14 @@ def examine_file(name: str) -> Explanation:
             f"{name}: wanted a text, log or snapshot in UTF-8; found: {found}; "
             "try: the path of a text file, or iconv -c -t UTF-8"
         ) from error
-    return examine(_map(text) or text)
-
-
-def _map(text: str) -> dict[str, str]:
-    """The snapshot that a text is; empty when it is none."""
     try:
-        entries = json.loads(text) if text.lstrip().startswith("{") else {}
-    except (ValueError, RecursionError):  # it only begins like JSON
-        return {}
-    texts = all(isinstance(value, str) for value in entries.values())
-    return entries if texts else {}
+        entries = json.loads(text)
+    except (ValueError, RecursionError):
+        entries = None  # most texts are no JSON
+    snapshot = isinstance(entries, dict) and all(
+        isinstance(value, str) for value in entries.values()
+    )
+    return examine(entries if snapshot else text)
 
 
 def explain_last() -> Explanation:
@@ -122,21 +114,22 @@ def _depth(name: str, found: Mapping[str, Any]) -> int:
 
 
 def _diagnosis(name: str, pairs: list[tuple[Item, Reading]], flat: Flat) -> Diagnosis:
-    rule, values = rules()[name], {}
-    for _, reading in reversed(pairs):
-        values |= {k: v for k, v in reading.values.items() if v is not None}
+    rule = rules()[name]
+    values = {
+        k: v for _, r in pairs[::-1] for k, v in r.values.items() if v is not None
+    }
     notes = dict.fromkeys(item["note"] for item, _ in pairs if "note" in item)
     spans = sorted(span for _, reading in pairs for span in reading.spans)
     evidence = dict.fromkeys(flat.evidence(*span) for span in spans)
     return Diagnosis(
-        id=name,
-        severity=rule["severity"],
-        title=rule["title"],
-        meaning=_fill(" ".join([rule["meaning"], *notes]), values),
-        steps=tuple(_fill(step, values) for step in rule["steps"]),
-        avoid=tuple(_fill(text, values) for text in rule["avoid"]),
-        evidence=tuple(evidence)[:MOST_EVIDENCE],
-        source=rule["source"],
+        name,
+        rule["severity"],
+        _fill(rule["title"], values),
+        _fill(" ".join([rule["meaning"], *notes]), values),
+        tuple(_fill(step, values) for step in rule["steps"]),
+        tuple(rule["avoid"]),
+        tuple(evidence)[:MOST_EVIDENCE],
+        rule["source"],
     )
 
 
@@ -153,16 +146,14 @@ def _fill(text: str, values: Mapping[str, Any]) -> str:
 
 
 def _nearest_rung(flat: Flat) -> str:
-    words = facts.settings("doctor")["rungs"]
-    counts = {
-        rung: sum(flat.text.count(w.replace(" ", "").encode()) for w in words[rung])
-        for rung in words
-    }
-    rung = facts.settings("ladder")[max(counts, key=lambda key: counts[key])]
-    return (
-        "Nothing here that this doctor knows. The nearest rung of the ladder: "
-        f"{rung['name']}. {rung['question']} Check it with: gpu-lab doctor"
-    )
+    known = facts.settings("doctor")
+    words: dict[str, list[str]] = known["rungs"]
+
+    def count(rung: str) -> int:
+        return sum(flat.text.count(word.encode()) for word in words[rung])
+
+    rung = facts.settings("ladder")[max(words, key=count)]
+    return str(known["unknown"].format(**rung))
 
 
 def _paragraph(found: Diagnosis) -> str:

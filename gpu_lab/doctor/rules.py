@@ -7,7 +7,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from types import CodeType
 from typing import Any
 
@@ -15,17 +14,14 @@ from gpu_lab import facts
 from gpu_lab.doctor.flat import Flat
 
 Item = dict[str, Any]  # one evidence or fact of the tables
-Pattern = str | list[str]
 Values = dict[str, Any]
-Hit = list[tuple[str, re.Match[bytes]]]  # pieces of a pattern with their matches
-REACH = 200  # characters around a literal in which its pattern is tried
+Hit = tuple[str, re.Match[bytes]]  # a pattern and one match of it
+GAP = "…"  # between pieces of a pattern: up to 300 characters
+REACH = 600  # characters around a literal in which its pattern is tried
 MOST_HITS = 300  # tries of one pattern: a log of nothing but errors must end too
-LONG = 2**18  # from this length on, one pass first finds what can occur at all
-ANCHOR = 5
-COMMON = b"etaoinsrlcdupm0123456789.:hgfbyv-/=,"  # in logs; other characters are rare
 _SLOT = re.compile(r"\{(\w+):(\w+)\}")
 _NOT_PLAIN = re.compile(r"\{\w+:\w+\}|(?<!\\)\((?:\\.|[^()])*\)|(?<!\\)\[[^]]*\]")
-_PLAIN = re.compile(r"(?:[^\\()\[\]{}.*+?|^$ ]|\\[^a-z0-9])+(?![?*+{])")
+_PLAIN = re.compile(r"(?:[^\\()\[\]{}.*+?|^$ …]|\\[^a-z0-9])+(?![?*+{])")
 _MIB = {"k": 2**-10, "m": 1, "g": 2**10, "t": 2**20}
 _BUILTINS: Values = {"max": max, "min": min, "len": len, "set": set, "int": int}
 
@@ -62,69 +58,35 @@ def regex(pattern: str) -> re.Pattern[bytes]:
         form = "|".join(map(re.escape, keys)) or known["kinds"][slot[2]]
         return f"(?P<{slot[1]}>{form})"
 
-    return re.compile(_SLOT.sub(group, pattern.replace(" ", "").lower()).encode())
+    flat = _SLOT.sub(group, pattern.replace(" ", "").lower())
+    return re.compile(flat.replace(GAP, ".{0,300}?").encode())
 
 
 def value(kind: str, text: str) -> Any:
     """What a text of that kind means. Sizes are in MiB, capabilities as 8.6."""
-    table = facts.settings("doctor")["lookup"].get(kind)
-    if table:
+    if table := facts.settings("doctor")["lookup"].get(kind):
         return table[text]
     if kind == "size":
         number, unit = re.findall(r"[\d.]+|[a-z]+", text)
         return float(number) * _MIB.get(unit[0], 2**-20)
     if kind == "archs":
         return [int(digits) / 10 for digits in re.findall(r"\d+", text)]
-    read = {"int": int, "index": int, "number": float, "hex": lambda t: int(t, 16)}
+    read = {"int": int, "index": int, "number": float}
     return read.get(kind, str)(text)
 
 
-@functools.cache
-def anchors() -> dict[bytes, bytes]:
-    """Literal of each evidence -> five of its characters, the first one rare."""
-    items = [item for rule in rules().values() for item in rule["evidence"]]
-    firsts = [p for i in items for p in (*i.get("any", ()), *i.get("all", ())[:1])]
-    found = {literal(p if isinstance(p, str) else p[0]) for p in firsts}
-    return {
-        needle: max(
-            (needle[i : i + ANCHOR] for i in range(len(needle) - ANCHOR + 1)),
-            key=lambda five: COMMON.find(five[:1]) % 99,
-        )
-        for needle in found
-        if len(needle) >= ANCHOR
-    }
-
-
-def absent(text: bytes) -> set[bytes]:
-    """Literals that a long text lacks, by one pass; none are named of a short one."""
-    if len(text) < LONG:
-        return set()
-    fives = groupby(sorted(set(anchors().values())), key=lambda five: five[:1])
-    ahead = (
-        re.escape(first) + b"(?=%b)" % b"|".join(re.escape(five[1:]) for five in group)
-        for first, group in fives
-    )
-    hits = re.finditer(b"|".join(ahead), text)
-    seen = {text[hit.start() : hit.start() + ANCHOR] for hit in hits}
-    return {needle for needle, five in anchors().items() if five not in seen}
-
-
-@functools.cache
-def formula(text: str) -> CodeType:
-    """A `when` or `let` of the tables, compiled."""
-    return compile(f"({text})", "<data/doctor.toml>", "eval")
-
-
-def evaluate(text: str, names: Values) -> Any:
-    """Result of a formula; None where it compares a value that nobody read."""
+def evaluate(formula: str, names: Values) -> Any:
+    """Result of a `when` or `let`; None where it compares a value that nobody read."""
+    known = defaultdict(lambda: None, names)
     try:  # our own data file, not the user's text, says what is evaluated
-        return eval(formula(text), {"__builtins__": {}}, _or_none(names))
-    except (TypeError, IndexError, ValueError):
+        return eval(_code(formula), {"__builtins__": {}}, known)
+    except (TypeError, LookupError, ValueError):
         return None
 
 
-def _or_none(names: Values) -> Values:
-    return defaultdict(lambda: None, names)
+@functools.cache
+def _code(formula: str) -> CodeType:
+    return compile(f"({formula})", "doctor.toml", "eval")
 
 
 class Reader:
@@ -133,7 +95,6 @@ class Reader:
     def __init__(self, flat: Flat) -> None:
         """Nothing is read yet."""
         self.flat = flat
-        self._absent = absent(flat.text)
         self._facts: dict[str, list[Reading]] = {}
 
     def fact(self, name: str) -> list[Reading]:
@@ -148,77 +109,66 @@ class Reader:
     def readings(self, item: Item) -> list[Reading]:
         """Readings of one evidence: those for which its formula is true."""
         raw = self.fact(item["fact"]) if "fact" in item else self._raw(item)
-        if not raw or not all(self.fact(name) for name in item.get("with", ())):
+        needed = [self.fact(name) for name in item.get("with", ()) if raw]
+        if not all(needed):
             return []
-        others = [self.fact(n) for n in (*item.get("with", ()), *item.get("maybe", ()))]
-        every = [r.values for readings in (raw, *others) for r in readings]
+        pools = [*needed, *(self.fact(name) for name in item.get("maybe", ()) if raw)]
+        every = [r.values for pool in (raw, *pools) for r in pool]
         known: Values = {
             **_BUILTINS,
             "count": lambda name: len(self.fact(name)),
             "values": lambda name: [v[name] for v in every if name in v],
         }
-        shared: Values = {}
-        for readings in others:
-            shared |= readings[0].values if readings else {}
-        kept, before = [], _or_none({})
+        shared = {k: v for pool in pools for r in pool[:1] for k, v in r.values.items()}
+        kept, before = [], Reading([], {})
         for reading in raw:
             values = shared | reading.values
-            if evaluate(item.get("when", "1"), {**known, **values, "before": before}):
+            names = known | values | {"before": lambda name, b=before: b.values[name]}
+            if evaluate(item.get("when", "1"), names):
                 kept.append(Reading(reading.spans, values))
-            before = _or_none(reading.values)
+            before = reading
         return kept
 
     def _raw(self, item: Item) -> list[Reading]:
-        found = [hit for pattern in item.get("any", ()) for hit in self._find(pattern)]
+        found = [[hit] for p in item.get("any", ()) for hit in self._find(p)]
         found += self._together(item["all"]) if "all" in item else []
-        return [_reading(hit, item.get("let", {})) for hit in found]
+        return [_reading(hits, item.get("let", {})) for hits in found]
 
-    def _together(self, parts: list[str]) -> Iterator[Hit]:
+    def _together(self, parts: list[str]) -> Iterator[list[Hit]]:
         """Parts in one paragraph; a leading ? makes a part optional."""
         end = 0
-        for first in self._find(parts[0]):
-            start = first[0][1].start()
-            if start < end:
+        for _, first in self._find(parts[0]):
+            if first.start() < end:
                 continue  # the same paragraph again
-            low, end = self.flat.paragraph(start)
-            hits = [next(self._find(p.lstrip("?"), low, end), []) for p in parts]
+            low, end = self.flat.paragraph(first.start())
+            hits = [next(self._find(p.lstrip("?"), low, end), None) for p in parts]
             if all(hit or p[0] == "?" for p, hit in zip(parts, hits, strict=True)):
-                yield [match for hit in hits for match in hit]
+                yield [hit for hit in hits if hit]
 
     def _find(
-        self, pattern: Pattern, low: int = 0, high: int | None = None
+        self, pattern: str | list[str], low: int = 0, high: int | None = None
     ) -> Iterator[Hit]:
         """Matches of a pattern; of a list, matches that follow each other closely."""
-        pieces = [pattern] if isinstance(pattern, str) else pattern
-        needle, text = literal(pieces[0]), self.flat.text
+        joined = pattern if isinstance(pattern, str) else GAP.join(pattern)
+        needle, text = literal(joined), self.flat.text
         high, at = len(text) if high is None else high, low
-        for _ in range(0 if needle in self._absent else MOST_HITS):
+        for _ in range(MOST_HITS):
             at = text.find(needle, at, high)
             if at < 0:
                 return
-            hit = self._chain(pieces, max(low, at - REACH), high)
-            if hit:
-                yield hit
-            low = at = max(at + len(needle), hit[-1][1].end() if hit else 0)
-
-    def _chain(self, pieces: list[str], start: int, high: int) -> Hit:
-        hit: Hit = []
-        for piece in pieces:
-            stop = min(high, start + 2 * REACH)
-            match = regex(piece).search(self.flat.text, start, stop)
-            if match is None:
-                return []
-            hit.append((piece, match))
-            start = match.end()
-        return hit
+            around = max(low, at - REACH), min(high, at + REACH)
+            match = regex(joined).search(text, *around)
+            if match:
+                yield joined, match
+            low = at = max(at + len(needle), match.end() if match else 0)
 
 
-def _reading(hit: Hit, let: dict[str, str]) -> Reading:
+def _reading(hits: list[Hit], let: dict[str, str]) -> Reading:
     values: Values = {}
-    for pattern, match in hit:
+    for pattern, match in hits:
         kinds = dict(_SLOT.findall(pattern))
         for name, text in match.groupdict().items():
             values[name] = value(kinds[name], text.decode(errors="replace"))
     for name, text in let.items():
         values[name] = evaluate(text, _BUILTINS | values)
-    return Reading([match.span() for _, match in hit], values)
+    return Reading([match.span() for _, match in hits], values)
