@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,14 +83,12 @@ def examine_file(name: str) -> Explanation:
             f"{name}: wanted a text, log or snapshot in UTF-8; found: {found}; "
             "try: the path of a text file, or iconv -c -t UTF-8"
         ) from error
-    try:
+    entries = None
+    with suppress(ValueError, RecursionError):  # most texts are no JSON
         entries = json.loads(text)
-    except (ValueError, RecursionError):
-        entries = None  # most texts are no JSON
-    snapshot = isinstance(entries, dict) and all(
-        isinstance(value, str) for value in entries.values()
-    )
-    return examine(entries if snapshot else text)
+    if isinstance(entries, dict) and set(map(type, entries.values())) <= {str}:
+        return examine(entries)
+    return examine(text)
 
 
 def explain_last() -> Explanation:

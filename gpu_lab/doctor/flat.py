@@ -23,13 +23,11 @@ _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)
 
 def of_map(entries: Mapping[str, str]) -> str:
     """One text of a snapshot: `key: value`, and ~ between its folders and commands."""
-    lines, before = [], ""
-    for key in sorted(entries, key=lambda key: key.rpartition("/")[0]):
+    folders: dict[str, list[str]] = {}
+    for key, text in entries.items():
         folder = key.rpartition("/")[0] if key.startswith("/") else key
-        lines += ["~"] if folder != before else []
-        lines += [f"{key}:", entries[key]]
-        before = folder
-    return "\n".join([*lines, "~"])
+        folders.setdefault(folder, []).append(f"{key}:\n{text}")
+    return "\n~\n".join(["", *map("\n".join, folders.values()), ""])
 
 
 class Flat:

@@ -15,6 +15,8 @@ from gpu_lab.doctor.flat import Flat
 
 Item = dict[str, Any]  # one evidence or fact of the tables
 Values = dict[str, Any]
+Pattern = str | list[str]
+Span = tuple[int, int]
 Hit = tuple[str, re.Match[bytes]]  # a pattern and one match of it
 GAP = "…"  # between pieces of a pattern: up to 300 characters
 REACH = 600  # characters around a literal in which its pattern is tried
@@ -30,7 +32,7 @@ _BUILTINS: Values = {"max": max, "min": min, "len": len, "set": set, "int": int}
 class Reading:
     """One match of a pattern: where it is, and the values read there."""
 
-    spans: list[tuple[int, int]]
+    spans: list[Span]
     values: Values
 
 
@@ -140,18 +142,18 @@ class Reader:
         for _, first in self._find(parts[0]):
             if first.start() < end:
                 continue  # the same paragraph again
-            low, end = self.flat.paragraph(first.start())
-            hits = [next(self._find(p.lstrip("?"), low, end), None) for p in parts]
+            within = self.flat.paragraph(first.start())
+            end = within[1]
+            hits = [next(self._find(p.lstrip("?"), within), None) for p in parts]
             if all(hit or p[0] == "?" for p, hit in zip(parts, hits, strict=True)):
                 yield [hit for hit in hits if hit]
 
-    def _find(
-        self, pattern: str | list[str], low: int = 0, high: int | None = None
-    ) -> Iterator[Hit]:
+    def _find(self, pattern: Pattern, within: Span | None = None) -> Iterator[Hit]:
         """Matches of a pattern; of a list, matches that follow each other closely."""
         joined = pattern if isinstance(pattern, str) else GAP.join(pattern)
         needle, text = literal(joined), self.flat.text
-        high, at = len(text) if high is None else high, low
+        low, high = within or (0, len(text))
+        at = low
         for _ in range(MOST_HITS):
             at = text.find(needle, at, high)
             if at < 0:
