@@ -122,6 +122,8 @@ CHANGES: dict[str, Callable[[str], str]] = {
     "ranked": ranked,
     "wrapped": wrapped,
     "windows": windows,
+    "coloured, then wrapped": lambda text: wrapped(coloured(text)),
+    "stamped, then wrapped": lambda text: wrapped(stamped(text)),
     "wrapped, then stamped": lambda text: stamped(wrapped(text)),
     "all": lambda text: windows(coloured(wrapped(stamped(in_log(text))))),
 }

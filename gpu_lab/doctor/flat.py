@@ -18,7 +18,10 @@ from gpu_lab import facts, redact, units
 
 MARK = b"~"
 MOST_LINES, MOST_BYTES = 3, 3000  # shown of one finding
-_ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|.)")
+# Colour codes and the like; a wrap may have cut one.
+_ANSI = re.compile(
+    rb"\x1b\n?(?:\[[0-?\n]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|.)"
+)
 
 
 def of_map(entries: Mapping[str, str]) -> str:
