@@ -69,6 +69,7 @@ def parser() -> Parser:
     _detect_command(commands)
     _snapshot_command(commands)
     _doctor_command(commands)
+    _explain_command(commands)
     _bench_command(commands)
     _compare_command(commands)
     return top
@@ -195,6 +196,36 @@ def _doctor(args: argparse.Namespace) -> int:
     else:
         print("Install command for this machine:")
     print(f"  {hardware.install_command(machine)}")
+    return max(codes)
+
+
+def _explain_command(commands: Commands[Parser]) -> None:
+    sub = _add(
+        commands,
+        "explain",
+        "What is wrong: diagnoses of an error text, a log or a snapshot.",
+        "gpu-lab explain train.log    dmesg | gpu-lab explain -",
+    )
+    sub.add_argument("files", nargs="+", metavar="FILE", help="file; - is stdin")
+    sub.add_argument("--json", action="store_true", help="one JSON object a file")
+    sub.set_defaults(command=_explain)
+
+
+def _explain(args: argparse.Namespace) -> int:
+    from gpu_lab import doctor
+
+    codes = [0]
+    for name in args.files:
+        try:
+            found = doctor.examine_file(name)
+        except GpuLabError as error:
+            print(f"gpu-lab explain: {error}", file=sys.stderr)
+            codes.append(EXIT_CANNOT)
+            continue
+        tree = {"file": name, **records.plain(found)}
+        print(json.dumps(tree, ensure_ascii=False) if args.json else f"{name}\n{found}")
+        severities = {diagnosis.severity for diagnosis in found.diagnoses}
+        codes.append(EXIT_FINDING if severities & {"critical", "error"} else 0)
     return max(codes)
 
 
