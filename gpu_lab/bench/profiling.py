@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gpu_lab.bench.shapes import Call, Piece, Trace, pieces
+from gpu_lab.bench.shapes import Piece, Trace
 from gpu_lab.records import Device, Source
 from gpu_lab.timing import clock_for, completed
 
 LOAD = "load"  # name of the record_function around whatever prepares data
 LOADERS = (LOAD, "enumerate(DataLoader)")
 DEVICE_KINDS = ("kernel", "gpu_memcpy", "gpu_memset")
-COPIES = ("HtoD", "DtoH", "aten::copy_")
+COPIES = ("HtoD", "DtoH", "aten::copy_", "aten::to", "aten::_to_copy", "aten::clone")
 PLANTED = ("slow loader", ".item()", "small kernels", "host copy", "good")
 # Of a CPU and of a GPU, also samples a batch; a fault must outweigh the work.
 GOOD_WIDTHS, FAULTY_WIDTHS = (384, 2048), (128, 1024)
@@ -51,7 +51,7 @@ def profiled(
     plan = schedule(wait=0, warmup=1, active=steps, repeat=1)
     with tempfile.TemporaryDirectory(prefix="gpu-lab-") as inside:
         path = Path(inside) / "trace.json"
-        with _without_stderr(), profile(activities=kinds, schedule=plan) as seen:
+        with silent(), profile(activities=kinds, schedule=plan) as seen:
             for _ in range(1 + steps):
                 whole()
                 seen.step()
@@ -74,18 +74,16 @@ def read(
     """
     marks = [(*_span(e), e["name"]) for e in events if e["cat"] == "user_annotation"]
     steps = sorted((a, b) for a, b, text in marks if text.startswith("ProfilerStep#"))
-    loads = [(a, b, LOAD, "load") for a, b, text in marks if text.startswith(LOADERS)]
-    wanted = DEVICE_KINDS if on_gpu else ("cpu_op",)
-    ran = [(*_span(e), str(e["name"])) for e in events if e["cat"] in wanted]
-    # On a host, what prepares data is no work of the step.
-    work: list[Call] = [
-        (a, b, text, "copy" if any(word in text for word in COPIES) else "compute")
-        for a, b, text in ran
-        if on_gpu or not any(load[0] <= a < load[1] for load in loads)
+    loads = [(a, b) for a, b, text in marks if text.startswith(LOADERS)]
+    # Of a host: aten operators with all that they call, but not those of a loader.
+    work = [
+        Piece(e["name"], _kind(e["name"]), *_span(e))
+        for e in events
+        if (e["cat"] in DEVICE_KINDS if on_gpu else e["name"].startswith("aten::"))
     ]
-    found = [Piece(c[2], c[3], c[0], c[1], i) for i, c in enumerate([*loads, *work])]
     if not on_gpu:
-        found = pieces([*loads, *work])
+        work = [p for p in work if not any(a <= p.start_s < b for a, b in loads)]
+    found = [*(Piece(LOAD, "load", *span) for span in loads), *work]
     counts = Counter(str(e["name"]) for e in events if e["cat"] == "cpu_op")
     given: dict[str, Any] = {"pieces": tuple(found), "steps": tuple(steps)}
     return Trace(name=name, calls=dict(counts), source=source, **given)
@@ -136,6 +134,10 @@ def _span(event: dict[str, Any]) -> tuple[float, float]:
     return 1e-6 * event["ts"], 1e-6 * (event["ts"] + event["dur"])
 
 
+def _kind(name: str) -> str:
+    return "copy" if any(word in name for word in COPIES) else "compute"
+
+
 def _keep(events: list[dict[str, Any]], path: Path) -> None:
     """Names and times alone: the rest names the host and its folders."""
     keys = ("ph", "cat", "name", "pid", "tid", "ts", "dur")
@@ -145,7 +147,7 @@ def _keep(events: list[dict[str, Any]], path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _without_stderr() -> Iterator[None]:
+def silent() -> Iterator[None]:
     """Keep the remarks of the profiler's native code off the file descriptor 2."""
     kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:

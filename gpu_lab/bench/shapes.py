@@ -8,7 +8,6 @@ because it hands out short pieces one by one. The largest share is the shape.
 from __future__ import annotations
 
 import collections
-import math
 import random
 import statistics
 from collections.abc import Iterable
@@ -25,21 +24,15 @@ FAULTS = ("none", "host copy", "slow loader", "small kernels")
 ITEM = ".item()"
 ITEMS = "aten::item"  # what .item(), float(tensor) and `if tensor:` call
 MANY_ITEMS = 0.1  # of all calls
-Call = tuple[float, float, str, str]  # start_s, stop_s, name, kind
-END: Call = (math.inf, math.inf, "", "")
 
 
 class Piece(NamedTuple):
-    """One thing that ran: its kind is compute, copy or load; seconds of the trace.
-
-    `of` numbers the call that it belongs to: a call is in pieces where it calls others.
-    """
+    """One thing that ran: its kind is compute, copy or load; seconds of the trace."""
 
     name: str
     kind: str
     start_s: float
     stop_s: float
-    of: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,14 +80,13 @@ def lanes(trace: Trace) -> dict[str, list[tuple[float, float]]]:
     A call is short by its own time, or when most of its name are: one that others
     interrupted stays short.
     """
-    times_s: dict[str, dict[int, float]] = {}
-    for name, _, start_s, stop_s, of in trace.pieces:
-        calls = times_s.setdefault(name, {})
-        calls[of] = calls.get(of, 0.0) + stop_s - start_s
-    usual = {n: sorted(c.values())[3 * len(c) // 4] for n, c in times_s.items()}
+    times_s: dict[str, list[float]] = {}
+    for name, _, start_s, stop_s in trace.pieces:
+        times_s.setdefault(name, []).append(stop_s - start_s)
+    usual = {n: sorted(times)[3 * len(times) // 4] for n, times in times_s.items()}
     found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
-    for name, kind, start_s, stop_s, of in trace.pieces:
-        short = kind != "load" and min(usual[name], times_s[name][of]) < SMALL_S
+    for name, kind, start_s, stop_s in trace.pieces:
+        short = kind != "load" and min(usual[name], stop_s - start_s) < SMALL_S
         found["launch" if short else kind].append((start_s, stop_s))
     return found
 
@@ -155,7 +147,7 @@ def simulated(name: str, *, seed: int = 0, **step: float) -> Trace:
 
     def add(kind: str, start_s: float, time_s: float) -> float:
         stop_s = start_s + time_s * noise.uniform(0.95, 1.05)
-        found.extend([Piece(kind, kind, start_s, stop_s, len(found))] * (time_s > 0))
+        found.extend([Piece(kind, kind, start_s, stop_s)] * (time_s > 0))
         return stop_s
 
     for _ in range(3):
@@ -188,25 +180,4 @@ def _covered(spans: Iterable[tuple[float, float]], steps: Spans) -> list[float]:
                 covered_s += min(b, stop_s) - max(a, at_s)
                 at_s = min(b, stop_s)
         found.append(covered_s / (stop_s - start_s))
-    return found
-
-
-def pieces(calls: Iterable[Call]) -> list[Piece]:
-    """Calls that call each other, in pieces: each moment is of the innermost one."""
-    found: list[Piece] = []
-    stack: list[tuple[int, Call]] = []
-    at_s = 0.0
-    ordered = sorted(calls, key=lambda call: (call[0], -call[1]))
-    for number, call in enumerate([*ordered, END]):
-        while stack:
-            of, (_, end_s, name, kind) = stack[-1]
-            stop_s = min(end_s, call[0])
-            if stop_s > at_s:
-                found.append(Piece(name, kind, at_s, stop_s, of))
-            at_s = max(at_s, stop_s)
-            if end_s > call[0]:
-                break
-            stack.pop()
-        at_s = call[0]
-        stack.append((number, call))
     return found
