@@ -24,6 +24,7 @@ FAULTS = ("none", "host copy", "slow loader", "small kernels")
 ITEM = ".item()"
 ITEMS = "aten::item"  # what .item(), float(tensor) and `if tensor:` call
 MANY_ITEMS = 0.1  # of all calls
+MOST_CALLS = 0.95  # of a name: the rest may have been interrupted
 
 
 class Piece(NamedTuple):
@@ -77,13 +78,13 @@ class Shape:
 def lanes(trace: Trace) -> dict[str, list[tuple[float, float]]]:
     """When which kind of work ran: compute, copy, load, and launch for short pieces.
 
-    A call is short by its own time, or when most of its name are: one that others
+    A call is short by its own time, or when nearly all of its name are: one that others
     interrupted stays short.
     """
     times_s: dict[str, list[float]] = {}
     for name, _, start_s, stop_s in trace.pieces:
         times_s.setdefault(name, []).append(stop_s - start_s)
-    usual = {n: sorted(times)[3 * len(times) // 4] for n, times in times_s.items()}
+    usual = {n: sorted(t)[int(MOST_CALLS * len(t))] for n, t in times_s.items()}
     found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
     for name, kind, start_s, stop_s in trace.pieces:
         short = kind != "load" and min(usual[name], stop_s - start_s) < SMALL_S

@@ -8,6 +8,7 @@ from gpu_lab.exercises import (
     hardware_basics,
     measuring,
     mixed_precision,
+    profiling,
     start_here,
 )
 from gpu_lab.exercises.frame import Exercise, Kind, Verdict
@@ -18,4 +19,5 @@ ALL: tuple[Exercise, ...] = (
     *device_detection.EXERCISES,
     *measuring.EXERCISES,
     *mixed_precision.EXERCISES,
+    *profiling.EXERCISES,
 )
