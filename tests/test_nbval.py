@@ -27,6 +27,7 @@ FIRST = "00_start_here"
 BASICS = "01_hardware_basics"
 MEASURING = "03_measuring"
 PRECISION = "04_mixed_precision"
+PROFILING = "07_profiling"
 NBVAL = [
     *("--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/nbval.cfg"),
     *("--nbval-cell-timeout", "120", "-p", "no:cacheprovider"),
@@ -108,6 +109,19 @@ FAULTS = {
         Fault("a shape", "'large': 256", "'large': 257"),
         Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
         Fault("a share", r"\d+\.\d+ %", "77.7 %", caught=False),
+    ),
+    PROFILING: (
+        *COMMON,
+        Fault("a claim's verdict", ">outdated<", ">true<"),
+        Fault("what is recorded", "records CPU", "records CUDA"),
+        Fault("a source", "SIMULATED", "MEASURED"),
+        Fault("an experiment", "two_faults", "one_fault"),
+        Fault("a number of segments", ">16<", ">17<"),
+        Fault("a number of kernels", ">2000<", ">2001<"),
+        Fault("a unit of a column", r"time \(ms\)", "time (s)"),
+        Fault("a shape", r"\(64, 32\)", "(64, 33)"),
+        Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
+        Fault("a shape's name", "copy-bound", "starved", caught=False),
     ),
 }
 

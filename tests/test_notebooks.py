@@ -35,6 +35,7 @@ ONLY_GPU = {
         "cnn_float16",
         "transformer_float16",
     },
+    "07_profiling": set(),
     "core": {"device_copy", "h2d", "d2h", "launch"},
 }
 
