@@ -16,6 +16,7 @@ from peers import (
     agreement,
     exact,
     honesty,
+    monitor,
     pairs,
     repeat,
     report,
@@ -30,6 +31,7 @@ EXPERIMENTS = {
     "C3b absolute": absolute,
     "C8 C10 speed": speed,
     "C9 honesty": honesty,
+    "C12 monitor": monitor,
     "C15 exact": exact,
     "C17 simulated": simulated,
 }
@@ -41,7 +43,7 @@ QUIET_LOAD = 0.5
 def code() -> str:
     """Digest of what is measured and of what measures: old figures are not reused."""
     digest = hashlib.sha256()
-    rooms = ("timing", "bench", "compare")
+    rooms = ("timing", "bench", "compare", "monitor")
     files = [f for room in rooms for f in (ROOT / "gpu_lab" / room).glob("*.py")]
     for file in sorted([*files, *Path(__file__).parent.glob("*.[pc]*")]):
         if file.is_file():
