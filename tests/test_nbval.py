@@ -25,6 +25,7 @@ from gpu_lab.course import notebooks
 pytestmark = pytest.mark.notebooks
 FIRST = "00_start_here"
 BASICS = "01_hardware_basics"
+DETECTION = "02_device_detection"
 MEASURING = "03_measuring"
 PRECISION = "04_mixed_precision"
 NBVAL = [
@@ -82,6 +83,14 @@ FAULTS = {
         Fault("a reason", "needs a GPU", "needs nothing"),
         Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
         Fault("a rate", r"\d+(\.\d+)? TFLOPS", "777.0 TFLOPS", caught=False),
+    ),
+    DETECTION: (
+        *COMMON,
+        Fault("a link", "thunderbolt5", "thunderbolt4"),
+        Fault("a guess", "cannot tell", "external"),
+        Fault("a source", "mig-parted#6", "mig-parted#7"),
+        Fault("a reason", "needs a GPU", "needs nothing"),
+        Fault("a hop", "PCIe 3 x4", "PCIe 3 x8"),
     ),
     MEASURING: (
         *COMMON,

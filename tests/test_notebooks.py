@@ -27,6 +27,11 @@ ONLY_GPU = {
     "00_start_here": {"first_h2d"},
     "01_hardware_basics": {f"{way} {size}" for way in WAYS for size in COPIES}
     | {f"offload_{n}" for n in PRODUCTS},
+    "02_device_detection": {
+        f"{way} {size}"
+        for way in ("h2d", "d2h")
+        for size in ("64 KiB", "1 MiB", "16 MiB", "64 MiB")
+    },
     "03_measuring": set(),
     "04_mixed_precision": {
         *(f"{n}_{kind}" for n in ("small", "middle", "large") for kind in NO_UNITS),

@@ -1,6 +1,7 @@
 """Records -> pictures: HTML figures with alt text and caption, drawn without pyplot."""
 
 from gpu_lab.plot.curves import break_even, link_curves
+from gpu_lab.plot.device_map import device_map
 from gpu_lab.plot.forest import forest
 from gpu_lab.plot.gradients import gradients
 from gpu_lab.plot.ladder import ladder
