@@ -14,7 +14,7 @@ from gpu_lab.fit import PAYS, LoaderModel
 from gpu_lab.timing import Sleeper
 
 TIMES_S = tuple(map(LoaderModel(0.048, 0.018).batch_s, range(6)))
-COPY_S, STEP_S, QUEUE_S, BATCHES = 0.010, 0.008, 1e-5, 4
+COPY_S, STEP_S, BATCHES = 0.010, 0.008, 4
 MOST_SENT = 2**16  # bytes of a dataset that goes to each worker
 
 
@@ -97,11 +97,10 @@ class WatchedGpu:
         self._now_s = max(self._now_s, *self._free_s)
 
     def _queue(self, kind: str, work_s: float, side: bool, after_s: float) -> float:
-        self._now_s += QUEUE_S
-        start_s = max(self._now_s, self._free_s[side], after_s)
-        self._free_s[side] = start_s + work_s
-        self.spans[kind].append((start_s, start_s + work_s))
-        return start_s + work_s
+        end_s = max(self._now_s, self._free_s[side], after_s) + work_s
+        self._free_s[side] = end_s
+        self.spans[kind].append((end_s - work_s, end_s))
+        return end_s
 
     @property
     def hidden(self) -> int:
