@@ -72,8 +72,10 @@ class Loader:
             LoaderFault: a worker died, a picture is broken, memory or files ran out.
         """
         try:
-            self._loader = self._loader or self._made()
-            self._running = iter(self._loader)
+            with warnings.catch_warnings():  # more workers than cores is what we ask
+                warnings.filterwarnings("ignore", "This DataLoader will create")
+                self._loader = self._loader or self._made()
+                self._running = iter(self._loader)
             yield from self._running
         except BaseException as error:  # also Ctrl-C, and a loop that was left
             self.close()
@@ -99,9 +101,7 @@ class Loader:
             given |= {"worker_init_fn": functools.partial(_begin, sharing)}
             given |= {"multiprocessing_context": s.start or start_method()}
             given |= {"num_workers": s.workers, "timeout": TIMEOUT_S}
-        with warnings.catch_warnings():  # more workers than cores is what we ask
-            warnings.filterwarnings("ignore", "This DataLoader will create")
-            return DataLoader(self.dataset, pin_memory=s.pin, **given)
+        return DataLoader(self.dataset, pin_memory=s.pin, **given)
 
 
 def _begin(sharing: str, _worker: int) -> None:
