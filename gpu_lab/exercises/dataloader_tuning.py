@@ -15,13 +15,11 @@ from gpu_lab.timing import Sleeper
 
 TIMES_S = tuple(map(LoaderModel(0.048, 0.018).batch_s, range(6)))
 COPY_S, STEP_S, BATCHES = 0.010, 0.008, 4
-MOST_SENT = 2**16  # bytes of a dataset that goes to each worker
 
 
 def pays(times_s: Sequence[float]) -> int:
     """Fewest workers that are as fast as the fastest; entry i is for i workers."""
-    enough_s = (1 + PAYS) * min(times_s)
-    return next(i for i, time_s in enumerate(times_s) if time_s <= enough_s)
+    return next(i for i, t in enumerate(times_s) if t <= (1 + PAYS) * min(times_s))
 
 
 def _refuse(faults: dict[str, bool], **told: object) -> None:
@@ -46,7 +44,7 @@ def check_sendable(answer: Any) -> str:
     protocol = hasattr(answer, "__getitem__") and hasattr(answer, "__len__")
     _refuse({"cell": home == "__main__", "dataset": home == "builtins" or not protocol})
     sent = len(pickle.dumps(answer))  # what raises is the learner's hint
-    _refuse({"empty": not len(answer), "large": sent > MOST_SENT}, sent=sent)
+    _refuse({"empty": not len(answer), "large": sent > 2**16}, sent=sent)
     return "little goes to each worker, and its class can be imported"
 
 

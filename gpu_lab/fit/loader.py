@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 PAYS = 0.05  # one more worker must save that share of the time
+BUSY = 0.5  # loading in which a core works more than that share is computing
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,12 @@ class LoaderModel:
         enough_s = (1 + PAYS) * max(self.step_s, self.busy_s / self.cores)
         if self.batch_s(0) <= enough_s:
             return 0
-        return max(1, math.ceil(self.load_s / enough_s))
+        spread = max(1, math.ceil(self.load_s / enough_s))
+        return min(spread, self.cores) if self.load_busy > BUSY else spread
 
     def limit(self, workers: int, *, link_s: float = 0.0) -> str:
         """What sets the pace now: "step", "link", "cores", "disk" or "workers"."""
-        loader = "cores" if self.load_busy > 0.5 else "disk"
+        loader = "cores" if self.load_busy > BUSY else "disk"
         if 0 < workers < self.knee:
             loader = "workers"
         parts = {"step": self.step_s, "link": link_s, "cores": self.busy_s / self.cores}

@@ -132,15 +132,15 @@ show.Table(rows, ("loader", "the device waits"), "MEASURED")
 # ### Prefetch: how far ahead?
 # `prefetch_factor` is the number of batches that each worker may be ahead. If all
 # batches take equally long it hardly matters; if some take long, batches in store
-# bridge the gap. SIMULATED, one batch in six takes six times as long:
+# bridge the gap. SIMULATED, one batch in nine takes twelve times as long:
 
 # %%
-loads_s = [0.12 if i % 6 == 5 else 0.02 for i in range(48)]
+loads_s = [0.12 if i % 9 == 8 else 0.01 for i in range(90)]
 table = []
 for ahead in (1, 2, 4, 8):
-    given = {"workers": 3, "prefetch": ahead}
-    steady = timing.simulated_stages("", [0.04] * 48, 0.015, **given)
-    uneven = timing.simulated_stages("", loads_s, 0.015, **given)
+    given = {"workers": 2, "prefetch": ahead}
+    steady = timing.simulated_stages("", [0.022] * 90, 0.02, **given)
+    uneven = timing.simulated_stages("", loads_s, 0.02, **given)
     kinds = (units.percent(steady.waiting), units.percent(uneven.waiting))
     table.append((str(ahead), *kinds))
 columns = ("prefetch_factor", "device waits, all alike", "some take long")
@@ -210,6 +210,7 @@ show.claims("C069")
 
 # %%
 ways = facts.settings("dataloader")["variants"]
+ready = functools.partial(images.ready, device=gpu.torch_name)
 data, levels = {}, {}
 for name, way in ways.items():
     several = name.endswith("batched")
@@ -247,7 +248,7 @@ with loading.Pool() as pool:
     arms = []
     for name, way in ways.items():
         missing = timing.Arm(name=name, reason=way.get("missing", ""))
-        given = {"step": images.ready, "workers": way["workers"]}
+        given = {"step": ready, "workers": way["workers"]}
         known = data.get(name)
         arm = lab.arm(name, pool.arm, known, **given) if known else missing
         arms.append(arm)
@@ -257,9 +258,8 @@ with loading.Pool() as pool:
 gains = {row.name: read[0].time_ratio(row) for row in read}
 rows = []
 for row in read:
-    rate = f"{units.number(row.rate)} samples/s" if row.rate else "n/a"
     gain = units.ratio(gains[row.name])
-    rows.append((row.name, str(row.source), rate, gain))
+    rows.append((row.name, str(row.source), show.rate(row), gain))
 show.Table(rows, ("variant", "source", "rate", "speedup over naive"))
 
 # %% tags=["nbval-ignore-output"]
@@ -305,7 +305,7 @@ knobs |= {f"prefetch_{p}": {"workers": 2, "prefetch": p} for p in (1, 4, 8)}
 knobs["new_workers"] = {"workers": 2, "persistent": False}
 knobs["pinned"] = {"workers": 2, "pin": True}
 with loading.Pool() as pool:
-    given = {"step": images.ready, "device": gpu}
+    given = {"step": ready, "device": gpu}
     arms = [
         lab.arm(name, pool.arm, decode, **given, **knob)
         for name, knob in knobs.items()
@@ -413,7 +413,7 @@ cited = {name: fit.cited_link(name, start_s=0.0) for name in LINKS}
 rows = []
 for name, line in cited.items():
     most = [line.bytes_per_s / size for size in (4 * sample, sample)]
-    texts = [f"{units.number(rate)} samples/s" for rate in most]
+    texts = [units.pace(rate, "sample") for rate in most]
     rows.append((name, units.bandwidth(line.bytes_per_s), *texts))
 columns = ("link", "rate", "float32, at most", "uint8, at most")
 show.Table(rows, columns, "CITED")
@@ -438,7 +438,8 @@ for size in sizes:
     else:
         here, there = torch.ones(2, size, dtype=torch.uint8)
         call = functools.partial(there.copy_, here)
-        arm = timing.Arm(name=name, calls=(call,), hot=True, work=float(size))
+        work = {"work": float(size), "work_unit": "byte", "hot": True}
+        arm = timing.Arm(name=name, calls=(call,), **work)
     arms.append(arm)
 copies = lab.together(arms, plan=plan)
 show.measurements(copies)
@@ -456,7 +457,7 @@ show.claims("C027", "C079")
 # %%
 mapped = images.Pictures(pictures, "memmap", 256)
 with loading.Pool() as pool:
-    given = {"step": images.ready, "device": gpu}
+    given = {"step": ready, "device": gpu}
     arms = [
         lab.arm(f"batch_{n}", pool.arm, mapped, batch=n, **given)
         for n in (1, 4, 16, 64, 256)
@@ -664,9 +665,7 @@ arms = [
     for name, found in (("fixed", fixed), ("buckets", buckets))
 ]
 tokens = lab.together(arms, plan=timing.Plan(rounds=12))
-rates = [f"{units.number(row.rate)} tokens/s" for row in tokens]
-pairs = zip(shares, rates, strict=True)
-show.Table(pairs, ("way", "real tokens"), "MEASURED")
+show.measurements(tokens)
 
 # %% tags=["nbval-ignore-output"]
 print(show.paired_sentence(*tokens))

@@ -60,8 +60,8 @@ def write(
         with tempfile.TemporaryDirectory(dir=folder) as partial:
             if shutil.disk_usage(folder).free < needed:
                 raise OSError(errno.ENOSPC, "too little room")
-            new = _written(ImageSet(Path(partial) / "new", count), seed, progress)
-            new.folder.rename(found.folder)
+            _write(ImageSet(Path(partial) / "new", count), seed, progress)
+            (Path(partial) / "new").rename(found.folder)
     except (OSError, RuntimeError) as error:  # torch.save says RuntimeError
         raise GpuLabError(
             f"no image set was written ({error}): wanted {units.memory(needed)}, found "
@@ -71,7 +71,7 @@ def write(
     return found
 
 
-def _written(into: ImageSet, seed: int, progress: Progress) -> ImageSet:
+def _write(into: ImageSet, seed: int, progress: Progress) -> None:
     import torch
 
     pixels = np.empty((into.count, SMALL, SMALL, 3), dtype=np.uint8)
@@ -84,7 +84,6 @@ def _written(into: ImageSet, seed: int, progress: Progress) -> ImageSet:
         pixels[index] = np.asarray(small)
     np.save(into.folder / "pixels.npy", pixels)
     torch.save(torch.from_numpy(pixels), into.folder / "pixels.pt")
-    return into
 
 
 def _picture(seed: int, index: int) -> Any:

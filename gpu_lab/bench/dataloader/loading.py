@@ -19,7 +19,7 @@ from gpu_lab.records import Device, GpuLabError
 from gpu_lab.timing import Arm
 
 BATCH = 16
-TIMEOUT_S = 60.0  # a worker that says nothing for so long hangs
+ASKED_FOR = "This DataLoader will create|This process .* multi-threaded"  # warnings
 ONLY_PIN = "needs a GPU: pages are locked so that its copy engine can reach them"
 CPU = Device(backend="cpu", name="host")
 Step = Callable[[Any], Any]
@@ -72,8 +72,8 @@ class Loader:
             LoaderFault: a worker died, a picture is broken, memory or files ran out.
         """
         try:
-            with warnings.catch_warnings():  # more workers than cores is what we ask
-                warnings.filterwarnings("ignore", "This DataLoader will create")
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", ASKED_FOR)
                 self._loader = self._loader or self._made()
                 self._running = iter(self._loader)
             yield from self._running
@@ -100,7 +100,7 @@ class Loader:
             given |= {"prefetch_factor": s.prefetch, "persistent_workers": s.persistent}
             given |= {"worker_init_fn": functools.partial(_begin, sharing)}
             given |= {"multiprocessing_context": s.start or start_method()}
-            given |= {"num_workers": s.workers, "timeout": TIMEOUT_S}
+            given |= {"num_workers": s.workers, "timeout": 60.0}
         return DataLoader(self.dataset, pin_memory=s.pin, **given)
 
 

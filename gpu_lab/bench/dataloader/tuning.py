@@ -14,7 +14,7 @@ from gpu_lab.hardware import host
 from gpu_lab.records import Device, Measurement
 from gpu_lab.timing import Arm, Plan
 
-PLAN, FIRST_BATCHES, FEWEST_BATCHES = Plan(rounds=3, sample_s=1e-3), 6, 12
+ROUNDS, FIRST_BATCHES, FEWEST_BATCHES = 3, 6, 12
 MEASURING = 0.7  # of a tuner's budget; the rest starts workers and fits
 
 
@@ -39,7 +39,7 @@ def fit_model(
         load = loaders.arm(part, batch=batch, device=device)
         one = next(iter(loaders.loader(part, batch=batch)))
         alone = Arm(name="step", calls=(lambda: step(one),), queued=False)
-        both = rows.together([load, alone], device=device, plan=PLAN)
+        both = rows.together([load, alone], device=device, plan=Plan(rounds=ROUNDS))
     batches = math.ceil(len(part) / batch)
     walls = [statistics.median(row.times_s) for row in both]
     busy = [statistics.median(row.cpu_times_s) for row in both]
@@ -70,12 +70,12 @@ def tune(
     wanted = [Setting(workers=w, pin=device.is_gpu) for w in counts]
     wanted.append(Setting(workers=counts[-1], prefetch=4, pin=device.is_gpu))
     a_batch_s = sum(model.batch_s(s.workers) for s in wanted)
-    batches = MEASURING * budget_s / ((1 + (PLAN.rounds or 0)) * a_batch_s)
+    batches = MEASURING * budget_s / ((1 + ROUNDS) * a_batch_s)
     part = _first(dataset, max(FEWEST_BATCHES, int(batches)) * batch)
     with Pool() as loaders:
         given: dict[str, Any] = {"step": step, "batch": batch, "device": device}
         arms = [loaders.arm(part, **given, **asdict(s)) for s in wanted]
-        tried = rows.together(arms, device=device, plan=PLAN)
+        tried = rows.together(arms, device=device, plan=Plan(rounds=ROUNDS))
     times_s = [statistics.median(row.times_s) for row in tried]
     enough_s = (1 + PAYS / 2) * min(times_s)
     best = next(i for i, time_s in enumerate(times_s) if time_s <= enough_s)
