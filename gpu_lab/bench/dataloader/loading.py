@@ -52,8 +52,8 @@ class Setting:
 def start_method() -> str:
     """How workers start: the system's way, but no fork where Python warns of it."""
     own = multiprocessing.get_start_method()
-    warns = sys.version_info >= (3, 12)  # when a process with threads forks
-    return "forkserver" if own == "fork" and warns else own
+    # Since 3.12 Python warns when a process with threads forks.
+    return "forkserver" if own == "fork" and sys.version_info >= (3, 12) else own
 
 
 class Loader:
@@ -157,7 +157,7 @@ class Pool(ExitStack):
         """
         loader = self.loader(dataset, **given)
         s, kind = loader.setting, getattr(dataset, "kind", type(dataset).__name__)
-        name, reason = f"{kind}_{s.workers}_{s.prefetch}", ""
+        name, reason = f"{s.workers}_workers_{s.prefetch}_ahead", ""
         if s.pin and not device.is_gpu:
             reason = ONLY_PIN
         if s.start not in ("", *multiprocessing.get_all_start_methods()):

@@ -77,8 +77,7 @@ def tune(
         arms = [loaders.arm(part, **given, **asdict(s)) for s in wanted]
         tried = rows.together(arms, device=device, plan=Plan(rounds=ROUNDS))
     times_s = [statistics.median(row.times_s) for row in tried]
-    enough_s = (1 + PAYS / 2) * min(times_s)
-    best = next(i for i, time_s in enumerate(times_s) if time_s <= enough_s)
+    best = next(i for i, t in enumerate(times_s) if t <= (1 + PAYS / 2) * min(times_s))
     chosen, rate = wanted[best], len(part) / times_s[best]
     gain, limit = times_s[0] / times_s[best], model.limit(chosen.workers, link_s=link_s)
     return Tuned(chosen, rate, gain, limit, model, tuple(tried))
