@@ -26,6 +26,7 @@ pytestmark = pytest.mark.notebooks
 FIRST = "00_start_here"
 BASICS = "01_hardware_basics"
 MEASURING = "03_measuring"
+LOADING = "05_dataloader_tuning"
 NBVAL = [
     *("--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/nbval.cfg"),
     *("--nbval-cell-timeout", "120", "-p", "no:cacheprovider"),
@@ -93,6 +94,22 @@ FAULTS = {
         Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
         Fault("a speedup", r"0\.7\d+x", "0.91x", caught=False),
         Fault("a count of verdicts", ">100<", ">99<", caught=False),
+    ),
+    LOADING: (
+        *COMMON,
+        Fault("a source", "CITED", "MEASURED"),
+        Fault("an experiment", "decode_2", "decode_3"),
+        Fault("a unit", r"(\d) samples/s", r"\1 tokens/s"),
+        Fault("a size", "512 pixels", "513 pixels"),
+        Fault("bytes that crossed", "2352 KiB", "2351 KiB"),
+        Fault("a default", "with workers: 2", "with workers: 3"),
+        Fault("a claim's verdict", ">false<", ">true<"),
+        Fault("what is bit-equal", ">bit for bit<", ">nearly<"),
+        Fault("a reason", "pages are locked", "pages are free"),
+        Fault("a number of batches", ">14<", ">15<"),
+        Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
+        Fault("a rate", r"[\d.]+ samples/s", "777.0 samples/s", caught=False),
+        Fault("an ignored sentence", "Workers that pay", "Workers", caught=False),
     ),
 }
 

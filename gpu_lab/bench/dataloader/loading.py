@@ -8,7 +8,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -86,7 +86,7 @@ class Loader:
     def close(self) -> None:
         """End the workers and wait for them."""
         running, self._running, self._loader = self._running, None, None
-        if hasattr(running, "_shutdown_workers"):
+        with suppress(RuntimeError, AttributeError):  # one died; without any, no method
             running._shutdown_workers()
 
     def _made(self) -> Any:
@@ -111,10 +111,15 @@ def _begin(sharing: str, _worker: int) -> None:
 
 
 def collate(samples: Sequence[Any]) -> Any:
-    """One tensor of a list of arrays or tensors."""
-    import torch
+    """One tensor of a list of arrays or tensors, in shared memory if in a worker.
 
-    return torch.from_numpy(np.stack(samples))
+    Sharing it here, not on the way, makes want of memory an error that is told.
+    """
+    import torch
+    from torch.utils.data import get_worker_info
+
+    batch = torch.from_numpy(np.stack(samples))
+    return batch.share_memory_() if get_worker_info() else batch
 
 
 def named(error: BaseException) -> BaseException:
