@@ -236,10 +236,6 @@ def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
             "nothing in it": (Sleeper(0, 0.001), "it has no items"),
         },
         "overlap": {
-            "as it was": (
-                _loop(pin=False, free=False, side=False, wait=True),
-                "wait()",
-            ),
             "pinned, but blocking": (_loop(free=False), "non_blocking is missing"),
             "not pinned": (_loop(pin=False), "from pageable memory waits all the same"),
             "neither": (_loop(pin=False, free=False), "two things to change"),

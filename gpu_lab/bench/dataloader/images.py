@@ -9,7 +9,6 @@ import errno
 import functools
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 NOISE, QUALITY, SMALL_QUALITY, BILINEAR = 12, 85, 95, 2
 PICTURE_BYTES = 210_000  # of one picture in all its forms, at most
 ARRAYS = ("memmap", "memory", "torch_mmap")  # kinds without JPEG
-Progress = Callable[[Iterable[int]], Iterable[int]]
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class ImageSet:
 
 
 def write(
-    folder: Path, *, count: int = 2048, seed: int = 0, progress: Progress = iter
+    folder: Path, *, count: int = 2048, seed: int = 0, progress: Any = iter
 ) -> ImageSet:
     """The image set in `folder`, written on the first call; whole or not there.
 
@@ -71,7 +69,7 @@ def write(
     return found
 
 
-def _write(into: ImageSet, seed: int, progress: Progress) -> None:
+def _write(into: ImageSet, seed: int, progress: Any) -> None:
     import torch
 
     pixels = np.empty((into.count, SMALL, SMALL, 3), dtype=np.uint8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import multiprocessing
+import multiprocessing.util
 import re
 import sys
 import warnings
@@ -96,6 +96,7 @@ class Loader:
         s = self.setting
         given: dict[str, Any] = {"batch_size": self.batch, "collate_fn": collate}
         if s.workers:
+            multiprocessing.util.get_temp_dir()  # ours: a killed worker leaves none
             sharing = s.sharing or torch.multiprocessing.get_sharing_strategy()
             given |= {"prefetch_factor": s.prefetch, "persistent_workers": s.persistent}
             given |= {"worker_init_fn": functools.partial(_begin, sharing)}
@@ -116,10 +117,9 @@ def collate(samples: Sequence[Any]) -> Any:
     Sharing it here, not on the way, makes want of memory an error that is told.
     """
     import torch
-    from torch.utils.data import get_worker_info
 
     batch = torch.from_numpy(np.stack(samples))
-    return batch.share_memory_() if get_worker_info() else batch
+    return batch.share_memory_() if torch.utils.data.get_worker_info() else batch
 
 
 def named(error: BaseException) -> BaseException:
