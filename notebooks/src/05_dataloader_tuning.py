@@ -429,17 +429,15 @@ show.Table(rows, columns, "CITED")
 # %%
 sizes = [256 * 16**k for k in range(4)]
 on_gpu = gpu.is_gpu and not gpu.simulated
-arms = []
+given, arms = {"device": gpu, "seed": seed}, []
 for size in sizes:
-    name = f"copy_{size}"
-    given = {"device": gpu, "seed": seed}
+    here, there = torch.ones(2, size, dtype=torch.uint8)
+    call = functools.partial(there.copy_, here)
+    work = {"work": float(size), "work_unit": "byte", "hot": True}
+    arm = timing.Arm(name=f"copy_{size}", calls=(call,), **work)
     if on_gpu:
-        arm = lab.arm(name, bench.transfer_arm, "h2d", size, **given)
-    else:
-        here, there = torch.ones(2, size, dtype=torch.uint8)
-        call = functools.partial(there.copy_, here)
-        work = {"work": float(size), "work_unit": "byte", "hot": True}
-        arm = timing.Arm(name=name, calls=(call,), **work)
+        make = bench.transfer_arm
+        arm = lab.arm(f"copy_{size}", make, "h2d", size, **given)
     arms.append(arm)
 copies = lab.together(arms, plan=plan)
 show.measurements(copies)
