@@ -159,8 +159,8 @@ def rate(row: Measurement) -> str:
     """Rate of a row in its own unit; n/a where there is none."""
     if row.work_unit == "FLOP":
         return units.flops(row.rate)
-    if row.work_unit == "sample" and row.rate:
-        return f"{units.number(row.rate)} samples/s"
+    if row.work_unit in ("sample", "token"):
+        return units.pace(row.rate, row.work_unit)
     return units.bandwidth(row.rate if row.work_unit == "byte" else None)
 
 

@@ -28,6 +28,7 @@ BASICS = "01_hardware_basics"
 DETECTION = "02_device_detection"
 MEASURING = "03_measuring"
 PRECISION = "04_mixed_precision"
+LOADING = "05_dataloader_tuning"
 NBVAL = [
     *("--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/nbval.cfg"),
     *("--nbval-cell-timeout", "120", "-p", "no:cacheprovider"),
@@ -117,6 +118,22 @@ FAULTS = {
         Fault("a shape", "'large': 256", "'large': 257"),
         Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
         Fault("a share", r"\d+\.\d+ %", "77.7 %", caught=False),
+    ),
+    LOADING: (
+        *COMMON,
+        Fault("a source", "CITED", "MEASURED"),
+        Fault("an experiment", "decode_2", "decode_3"),
+        Fault("a unit", r"(\d) samples/s", r"\1 tokens/s"),
+        Fault("a size", "512 pixels", "513 pixels"),
+        Fault("bytes that crossed", "2352 KiB", "2351 KiB"),
+        Fault("a default", "with workers: 2", "with workers: 3"),
+        Fault("a claim's verdict", ">false<", ">true<"),
+        Fault("what is bit-equal", ">bit for bit<", ">nearly<"),
+        Fault("a reason", "pages are locked", "pages are free"),
+        Fault("a number of batches", ">14<", ">15<"),
+        Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
+        Fault("a rate", r"[\d.]+ samples/s", "777.0 samples/s", caught=False),
+        Fault("an ignored sentence", "Workers that pay", "Workers", caught=False),
     ),
 }
 

@@ -4,18 +4,22 @@ exercise -> {name of the mistake: (answer, words of its hint)}
 """
 
 import statistics
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from gpu_lab.bench.dataloader import images
 from gpu_lab.exercises import (
+    dataloader_tuning,
     device_detection,
     hardware_basics,
     measuring,
     mixed_precision,
     start_here,
 )
+from gpu_lab.timing import Sleeper
 
 
 def _shifted(by: int) -> dict[str, int]:
@@ -151,6 +155,53 @@ def _scales(**changed: Any) -> dict[str, Any]:
 
 def _gains(**changed: Any) -> dict[str, Any]:
     return {**mixed_precision.right_gains(), **changed}
+
+
+def _loop(
+    *, pin: bool = True, free: bool = True, side: bool = True, wait: bool = False
+) -> Callable[..., None]:
+    """A loop that is right but for what is given."""
+
+    def loop(gpu: dataloader_tuning.WatchedGpu, batches: Any) -> None:
+        for batch in batches:
+            here = batch.pin_memory() if pin else batch
+            gpu.step(gpu.copy(here, non_blocking=free, side=side))
+            if wait:
+                gpu.wait()
+
+    return loop
+
+
+def _first_only(gpu: dataloader_tuning.WatchedGpu, batches: Any) -> None:
+    _loop()(gpu, batches[:1])
+
+
+class _InACell:
+    """As if its class were defined in a notebook."""
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class _Holder(_InACell):
+    """A dataset that carries something along."""
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+
+_InACell.__module__ = "__main__"
+
+
+def _in_half(pictures: Any, link: dataloader_tuning.CountedLink) -> Any:
+    return link.copy(images.ready(pictures).half()).float()
+
+
+def _scaled(pictures: Any, link: dataloader_tuning.CountedLink) -> Any:
+    return link.copy(pictures).permute(0, 3, 1, 2).float() / 255
 
 
 def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
@@ -306,6 +357,39 @@ def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
             ),
             "other words": (_gains(large="3x"), "again of large"),
             "one left open": (_gains(large=...), "still open: large"),
+        },
+        "workers": {
+            "more than pay": (5, "5 are more than pay: 3 do the same"),
+            "none": (0, "without workers the device waits"),
+            "too few": (2, "with 2 the loader still sets the pace"),
+            "a time": (0.015, "wanted a number of workers from 0 to 5"),
+        },
+        "sendable": {
+            "a class in the cell": (_InACell(), "lives in this notebook"),
+            "a list": ([1, 2, 3], "wanted a dataset of a class in a module"),
+            "a lambda inside": (_Holder(lambda x: x), "Can't"),
+            "an open file": (_Holder(sys.stderr), "cannot pickle"),
+            "all data inside": (_Holder(bytes(2**20)), "bytes of its own"),
+            "nothing in it": (Sleeper(0, 0.001), "it has no items"),
+        },
+        "overlap": {
+            "pinned, but blocking": (_loop(free=False), "non_blocking is missing"),
+            "not pinned": (_loop(pin=False), "from pageable memory waits all the same"),
+            "neither": (_loop(pin=False, free=False), "two things to change"),
+            "one queue": (_loop(side=False), "side=True"),
+            "waits in the loop": (_loop(wait=True), "wait() stops the host before"),
+            "only the first batch": (_first_only, "once and stepped once"),
+            "called, not given": (3, "without brackets"),
+        },
+        "fewer_bytes": {
+            "float32": (
+                lambda p, link: link.copy(images.ready(p)),
+                "4 times the bytes",
+            ),
+            "float16": (_in_half, "16 bits round the numbers"),
+            "not normalised": (_scaled, "must be those of images.ready"),
+            "around the link": (lambda p, link: images.ready(p), "nothing crossed"),
+            "called, not given": (torch.zeros(1), "without brackets"),
         },
     }
 

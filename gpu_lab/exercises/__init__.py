@@ -4,6 +4,7 @@ One file per notebook. ALL is what the tests walk over.
 """
 
 from gpu_lab.exercises import (
+    dataloader_tuning,
     device_detection,
     hardware_basics,
     measuring,
@@ -18,4 +19,5 @@ ALL: tuple[Exercise, ...] = (
     *device_detection.EXERCISES,
     *measuring.EXERCISES,
     *mixed_precision.EXERCISES,
+    *dataloader_tuning.EXERCISES,
 )

@@ -16,6 +16,7 @@ from peers import (
     agreement,
     exact,
     honesty,
+    loader,
     pairs,
     repeat,
     report,
@@ -32,6 +33,7 @@ EXPERIMENTS = {
     "C9 honesty": honesty,
     "C15 exact": exact,
     "C17 simulated": simulated,
+    "L1 loader": loader,
 }
 ONLY_ASKED = {"C16 repeat": repeat}  # half an hour
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +44,7 @@ def code() -> str:
     """Digest of what is measured and of what measures: old figures are not reused."""
     digest = hashlib.sha256()
     rooms = ("timing", "bench", "compare")
-    files = [f for room in rooms for f in (ROOT / "gpu_lab" / room).glob("*.py")]
+    files = [f for room in rooms for f in (ROOT / "gpu_lab" / room).rglob("*.py")]
     for file in sorted([*files, *Path(__file__).parent.glob("*.[pc]*")]):
         if file.is_file():
             digest.update(file.read_bytes())
