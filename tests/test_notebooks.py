@@ -115,9 +115,9 @@ def test_a_cpu_measures_what_a_cpu_can_and_says_why_not_the_rest(sessions):
     for session in sessions:
         missing = {m.name for m in session.measurements if not m.available}
         assert missing == ONLY_GPU[session.suite], session.suite
-        assert {m.source for m in session.measurements if m.available} == {
-            Source.MEASURED
-        }
+        # None of 02's: all that it times is the link.
+        sources = {m.source for m in session.measurements if m.available}
+        assert sources <= {Source.MEASURED}, session.suite
 
 
 def test_no_point_lies_above_a_ceiling(run):
