@@ -3,11 +3,12 @@
 One file per notebook. ALL is what the tests walk over.
 """
 
-from gpu_lab.exercises import hardware_basics, measuring, start_here
+from gpu_lab.exercises import ddp, hardware_basics, measuring, start_here
 from gpu_lab.exercises.frame import Exercise, Kind, Verdict
 
 ALL: tuple[Exercise, ...] = (
     *start_here.EXERCISES,
     *hardware_basics.EXERCISES,
     *measuring.EXERCISES,
+    *ddp.EXERCISES,
 )
