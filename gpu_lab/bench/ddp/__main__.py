@@ -15,7 +15,6 @@ import json
 import os
 import pkgutil
 import re
-import sys
 
 from gpu_lab.bench.ddp import EXPERIMENTS, join
 
@@ -33,7 +32,13 @@ def main() -> None:
     args = parser.parse_args()
     # Ends this process also when its launcher is gone and it hangs inside a library.
     faulthandler.dump_traceback_later(args.limit, exit=True)
-    name = "the start"
+    # Whatever else is printed goes to stderr, and no line is torn apart by another.
+    name, lines = "the start", os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def say(**line: object) -> None:
+        print(json.dumps(line), file=lines, flush=True)
+
     try:
         world = join(device=args.device, patience_s=args.limit / 3)
         for text in args.experiments:
@@ -50,12 +55,6 @@ def main() -> None:
         alone = isinstance(error, RuntimeError) and bool(LEFT_ALONE.search(text))
         say(failed=name, rank=int(os.environ["RANK"]), error=text, alone=alone)
         os._exit(1)  # at a normal end this rank would wait for the others
-
-
-def say(**line: object) -> None:
-    """One line, in one write, so that lines of ranks do not mix."""
-    sys.stdout.write(json.dumps(line) + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ def gradients(world: World) -> Values:
 
     def gradient(part: Any, loss: str = "mean", *, ddp: bool = True) -> Any:
         module = network(world)
-        output = (wrapped(module, world) if ddp else module)(part).square()
-        getattr(output, loss)().backward()
+        trained = wrapped(module, world) if ddp else module
+        getattr(trained(part).square(), loss)().backward()
         return torch.cat([p.grad.flatten() for p in module.parameters()])
 
     means, sums = (gradient(whole, loss, ddp=False) for loss in ("mean", "sum"))
@@ -132,7 +132,8 @@ def scaling(
         "float16": partial(run, half),
         "4 micro-batches": partial(run, small, accumulate=MICRO_BATCHES),
     }
-    return {"rows": world.timed(arms, rounds=rounds), "bytes": layers * width**2 * 4}
+    set_by = {"bytes": layers * width**2 * 4, "compute_s": compute_s}
+    return {"rows": world.timed(arms, rounds=rounds), **set_by}
 
 
 def idle() -> None:
