@@ -13,8 +13,14 @@ from typing import Any
 import torch
 
 from gpu_lab.bench.ddp import World
-from gpu_lab.bench.ddp.networks import batch, counting, network, sleeping, wrapped
-from gpu_lab.bench.ddp.training import step
+from gpu_lab.bench.ddp.training import (
+    batch,
+    counting,
+    network,
+    sleeping,
+    step,
+    wrapped,
+)
 
 
 def fault(world: World, *, kind: str, rank: int = 1) -> dict[str, Any]:

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.notebooks
 FIRST = "00_start_here"
 BASICS = "01_hardware_basics"
 MEASURING = "03_measuring"
+SEVERAL = "06_ddp"
 NBVAL = [
     *("--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/nbval.cfg"),
     *("--nbval-cell-timeout", "120", "-p", "no:cacheprovider"),
@@ -93,6 +94,19 @@ FAULTS = {
         Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
         Fault("a speedup", r"0\.7\d+x", "0.91x", caught=False),
         Fault("a count of verdicts", ">100<", ">99<", caught=False),
+    ),
+    SEVERAL: (
+        *COMMON,
+        Fault("an experiment", "tensor_parallel\n", "tensor_serial\n"),
+        Fault("bytes of a message", "2121768 bytes", "2121764 bytes"),
+        Fault("bytes of a stage", ">3158016<", ">3158020<"),
+        Fault("bytes of the ring", "wanted 1048576", "wanted 1048572"),
+        Fault("a first cause", "rank 1 failed first", "rank 0 failed first"),
+        Fault("a claim's verdict", ">outdated<", ">true<"),
+        Fault("a reason", "needs two GPUs", "needs one GPU"),
+        Fault("a column", ">busbw<", ">algbw<"),
+        Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
+        Fault("a speedup", r"\d\.\d+x</td>", "9.9x</td>", caught=False),
     ),
 }
 

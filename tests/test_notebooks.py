@@ -22,11 +22,13 @@ MOST_GB_PER_S = 20_000
 COPIES = [f"{4**k} KiB" for k in range(1, 5)] + [f"{4**k} MiB" for k in range(4)]
 WAYS = ("H2D pinned", "D2H pinned", "H2D pageable")
 PRODUCTS = (32, 64, 128, 256, 512, 1024)
+NEEDS_TWO = ("DataParallel", "DDP, same batch", "card to card")
 ONLY_GPU = {
     "00_start_here": {"first_h2d"},
     "01_hardware_basics": {f"{way} {size}" for way in WAYS for size in COPIES}
     | {f"offload_{n}" for n in PRODUCTS},
     "03_measuring": set(),
+    "06_ddp": {f"data_parallel {arm}" for arm in NEEDS_TWO},
     "core": {"device_copy", "h2d", "d2h", "launch"},
 }
 

@@ -23,7 +23,7 @@ import pytest
 from scipy.optimize import least_squares
 
 from gpu_lab import fit
-from gpu_lab.bench import LinkFit, fit_link
+from gpu_lab.bench import LinkFit, ddp, fit_link
 
 ROOT = Path(__file__).parent.parent
 FITTED, JUDGED = (200, 700), (100, 250, 500, 1000)  # Mb/s
@@ -142,7 +142,10 @@ def run(
             end(process)
     lines = [line for out, _ in said for line in out.splitlines()]
     parsed = [json.loads(line) for line in lines if line.startswith("{")]
-    assert [p.returncode for p in started] == [0, 0], (parsed, said[0][1], said[1][1])
+    failed = [line for line in parsed if "failed" in line]
+    words = "".join(text for _, text in said)
+    if any(process.returncode for process in started):
+        pytest.fail(f"{ddp.first_cause(failed, words, ranks=2)}\n{failed}\n{words}")
     return {line["experiment"]: line for line in parsed if "experiment" in line}
 
 

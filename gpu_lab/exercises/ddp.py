@@ -78,7 +78,7 @@ def log(name: str) -> Table:
         for rank in range(RANKS):
             mine = 0 if fault == _stored()["logs"]["a"] else rank
             given: Any = range(SAMPLES)
-            sampler = DistributedSampler(given, RANKS, mine, seed=SAMPLES)
+            sampler: Any = DistributedSampler(given, RANKS, mine, seed=SAMPLES)
             sampler.set_epoch(0 if fault == _stored()["logs"]["c"] else epoch)
             alone = fault == _stored()["logs"]["b"]
             checked = SAMPLES // RANKS if alone else SAMPLES

@@ -1,8 +1,10 @@
-"""All-reduce: its value, its time by the conventions of nccl-tests, and one by hand."""
+"""All-reduce: value, time as nccl-tests has it, by hand; and ranks that are late."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,7 +12,7 @@ from gpu_lab import units
 from gpu_lab.bench.ddp.world import Values, World
 from gpu_lab.bench.rows import WrongResult
 
-BLOCK_BYTES, MOST_CALLS = 2**26, 20  # back to back; nccl-tests makes 20
+MOST_CALLS = 20  # back to back, as nccl-tests makes them
 
 
 def bus_factor(ranks: int) -> float:
@@ -22,10 +24,13 @@ def bus_factor(ranks: int) -> float:
     return 2 * (ranks - 1) / ranks
 
 
-def all_reduce(world: World, *, sizes: Sequence[int], rounds: int = 12) -> Values:
+def all_reduce(
+    world: World, *, sizes: Sequence[int], rounds: int = 12, block_bytes: int = 2**26
+) -> Values:
     """Time of one float32 all-reduce over sizes in bytes; its value is checked before.
 
-    A sample is the mean of up to 20 calls back to back, on the slowest rank.
+    A sample is the mean of up to 20 calls back to back, on the slowest rank; of fewer
+    where they would move more than `block_bytes`.
 
     Raises:
         WrongResult: a sum is wrong; then its speed means nothing.
@@ -47,9 +52,8 @@ def all_reduce(world: World, *, sizes: Sequence[int], rounds: int = 12) -> Value
             numbers.copy_(given[: len(numbers)])
 
     arms = {name: partial(dist.all_reduce, numbers) for name, numbers in data.items()}
-    number = {
-        k: max(2, min(MOST_CALLS, BLOCK_BYTES // v.nbytes)) for k, v in data.items()
-    }
+    most = {name: block_bytes // numbers.nbytes for name, numbers in data.items()}
+    number = {name: max(2, min(MOST_CALLS, calls)) for name, calls in most.items()}
     rows = world.timed(arms, rounds=rounds, number=number, before=again)
     for name, row in rows.items():
         row |= {"number_per_run": number[name], "work": data[name].nbytes}
@@ -94,3 +98,38 @@ def ring(world: World, *, size: int) -> Values:
     torch.distributed.all_reduce(theirs)
     error = float((mine - theirs).abs().max() / theirs.abs().max())
     return {"error": error, "sent": world.all(sent), "size": size}
+
+
+def fault(world: World, *, rank: int = 1) -> Values:
+    """One rank fails while the others wait for it."""
+    if world.rank == rank:
+        raise IndexError("planted: label 10 where there are 10 classes")
+    world.meet()
+    return {}
+
+
+def faults_named(world: World, *, patience_s: float = 0.5) -> Values:
+    """What is said of a rank that is late, and of shapes that differ under DETAIL."""
+    import torch
+    import torch.distributed as dist
+
+    wait = datetime.timedelta(seconds=patience_s)
+    group: Any = dist.new_group(backend="gloo")
+    before = dist.get_debug_level()
+    time.sleep(2 * patience_s * world.last)
+    late = _said(lambda: dist.monitored_barrier(group, timeout=wait))
+    dist.set_debug_level(dist.DebugLevel.DETAIL)  # as TORCH_DISTRIBUTED_DEBUG does
+    careful: Any = dist.new_group(backend="gloo")
+    tensor = torch.ones(4 + world.rank)
+    differ = _said(lambda: dist.all_reduce(tensor, group=careful))
+    dist.set_debug_level(before)
+    return {"late": world.all(late)[0], "mismatch": differ}
+
+
+def _said(call: Callable[[], Any]) -> str:
+    """First line of the error that a call raises; "" when it raises none."""
+    try:
+        call()
+    except RuntimeError as error:
+        return str(error).strip().splitlines()[0]
+    return ""

@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 from gpu_lab import units
+from gpu_lab.bench.ddp.world import Values
 from gpu_lab.records import Device, GpuLabError, Measurement, Source
 
 METHOD_VERSION = 1
@@ -26,7 +27,6 @@ LOCAL = "127.0.0.1"  # not the host's name, which need not resolve
 GRACE_S = 3.0  # what torchrun has to end its ranks before we do
 KILLED = re.compile(r"rank\s*: (\d+).*\n\s*exitcode\s*: -(?!15\b)(\d+)")  # 15: by us
 Plan = Mapping[str, Mapping[str, Any]]
-Values = dict[str, Any]
 
 
 class LaunchFailed(GpuLabError):
@@ -59,25 +59,27 @@ def launch(
     words = command(plan, ranks=ranks, device=kind, limit_s=limit_s)
     found: dict[str, Values] = {}
     reports: list[Values] = []
-    late, pipe = threading.Event(), {"stdout": subprocess.PIPE, "text": True}
+    late, pipe = threading.Event(), subprocess.PIPE
     with (
         tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as noise,
-        subprocess.Popen(words, env=_environment(), stderr=noise, **pipe) as process,  # type: ignore[call-overload]
+        subprocess.Popen(words, env=_environment(), stderr=noise, stdout=pipe) as run,
     ):
-        timer = threading.Timer(limit_s, lambda: (late.set(), _end(process)))
+        timer = threading.Timer(limit_s, _end, (run, late))
         timer.start()
         try:
-            for line in filter(None, map(_parsed, process.stdout)):
-                if name := line.pop("experiment", ""):
-                    found[name] = {**line, "rows": _rows(name, line, device)}
-                    tell(name)
-                else:
+            ours = (text for text in run.stdout or () if text.startswith(b"{"))
+            for line in map(json.loads, ours):
+                if "failed" in line:
                     reports.append(line)
-            if process.wait() == 0 and not late.is_set():
+                    continue
+                name = line.pop("experiment")
+                found[name] = {**line, "rows": _rows(name, line, device)}
+                tell(name)
+            if run.wait() == 0 and not late.is_set():
                 return found
         finally:
             timer.cancel()
-            _end(process)
+            _end(run)
         noise.seek(0)
         cause = first_cause(reports, noise.read(), ranks=ranks)
     limit = f"the limit of {units.duration(limit_s)} passed; " if late.is_set() else ""
@@ -116,12 +118,14 @@ def first_cause(reports: Sequence[Values], noise: str, *, ranks: int) -> str:
     return f"no rank said why; the last words: {noise[-500:].strip() or 'none'}"
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(run: subprocess.Popen[Any], late: threading.Event | None = None) -> None:
     """End torchrun and its ranks, which live in sessions of their own."""
+    if late:
+        late.set()
     try:
-        root = psutil.Process(process.pid)
+        root = psutil.Process(run.pid)
         tree = [*root.children(recursive=True), root]
-        process.terminate()  # torchrun passes it on
+        run.terminate()  # torchrun passes it on
     except psutil.NoSuchProcess:
         return
     for left in psutil.wait_procs(tree, timeout=GRACE_S)[1]:
@@ -138,12 +142,6 @@ def _environment() -> dict[str, str]:
         if any(address.address == LOCAL for address in addresses):
             kept["GLOO_SOCKET_IFNAME"] = name
     return kept
-
-
-def _parsed(text: str) -> Values:
-    """A JSON line of a rank; whatever else is printed tells nothing."""
-    ours = text.startswith(('{"experiment"', '{"failed"'))
-    return dict(json.loads(text)) if ours else {}
 
 
 def _rows(name: str, line: Values, device: Device) -> dict[str, Measurement]:

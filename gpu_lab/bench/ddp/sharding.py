@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gpu_lab.bench.ddp.networks import batch, network, wrapped
-from gpu_lab.bench.ddp.training import idle, step
+from gpu_lab.bench.ddp.training import batch, idle, network, step, wrapped
 from gpu_lab.bench.ddp.world import Values, World
 
 STAGES = ("copied", "stage 1", "stage 2", "stage 3")

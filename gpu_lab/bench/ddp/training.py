@@ -1,17 +1,85 @@
-"""What DistributedDataParallel (DDP) does: gradients, messages, times, overlap."""
+"""What is trained, and what DDP makes of it: gradients, messages, times, overlap."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
-from gpu_lab.bench.ddp.networks import batch, counting, network, sleeping, wrapped
 from gpu_lab.bench.ddp.world import Values, World
 
 ONE_BUCKET_MB = 1000  # larger than any network of the course
 MICRO_BATCHES = 4
+
+
+def network(world: World, widths: Sequence[int] = (64, 256, 64)) -> Any:
+    """Linear layers of these widths, the same numbers on every rank."""
+    import torch
+
+    torch.manual_seed(0)
+    layers = (torch.nn.Linear(*pair) for pair in pairwise(widths))
+    return torch.nn.Sequential(*layers).to(world.device)
+
+
+def batch(world: World, *, seed: int = 0, size: int = 32, width: int = 64) -> Any:
+    """The whole batch, the same numbers on every rank."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(size, width, generator=generator).to(world.device)
+
+
+def wrapped(module: Any, world: World, **options: Any) -> Any:
+    """A module under DDP; device_ids only where it lives on a GPU."""
+    import torch
+
+    ids = None if world.device.type == "cpu" else [world.device]
+    return torch.nn.parallel.DistributedDataParallel(module, device_ids=ids, **options)
+
+
+def sleeping(
+    world: World, *, layers: int = 8, width: int = 512, compute_s: float = 0.024
+) -> Any:
+    """Layers that compute for a set time: a third of it forward, two thirds backward.
+
+    Sleeping takes no processor, so ranks that share one do not disturb each other.
+    """
+    import torch
+
+    def sleep(layer: Any, given: Any, output: Any) -> None:
+        def backward(gradient: Any) -> None:
+            with torch.profiler.record_function("layer:backward"):
+                time.sleep(2 * compute_s / 3 / layers)
+
+        time.sleep(compute_s / 3 / layers)
+        output.register_hook(backward)
+
+    found = network(world, [width] * (layers + 1))
+    for layer in found:
+        layer.bias = None
+        layer.register_forward_hook(sleep)
+    return found
+
+
+def counting(seen: list[int], world: World, dtype: Any = None) -> Callable[..., Any]:
+    """A communication hook: averages a bucket, in a dtype, and notes its bytes.
+
+    DDP calls it once for each bucket of gradients that is ready.
+    """
+    import torch.distributed as dist
+
+    # DDP refuses hooks with annotations other than its own, and takes these as texts.
+    def hook(state, bucket):  # type: ignore[no-untyped-def]
+        gradient = bucket.buffer()
+        wire = gradient.to(dtype or gradient.dtype) / world.ranks
+        seen.append(wire.nbytes)
+        sent = dist.all_reduce(wire, async_op=True).get_future()
+        return sent.then(lambda done: done.value()[0].to(gradient.dtype))
+
+    return hook
 
 
 def gradients(world: World) -> Values:
@@ -104,27 +172,28 @@ def control(world: World, *, steps: int = 5) -> Values:
 def scaling(
     world: World,
     *,
-    layers: int = 8,
-    width: int = 512,
     compute_s: float = 0.024,
+    width: int = 512,
     slow: float = 1.0,
-    rounds: int = 12,
+    **how: int,
 ) -> Values:
     """Time of a step of one rank alone, and of all under DDP, in several ways.
 
     Args:
+        compute_s: what eight layers of that width take, a third of it forward.
         slow: how many times slower the last rank computes than the others.
+        how: rounds.
     """
     import torch
 
     mine_s, layer_mb = compute_s * (slow if world.last else 1), width**2 * 4 / 2**20
-    make = partial(sleeping, world, layers=layers, width=width, compute_s=mine_s)
+    make = partial(sleeping, world, width=width, compute_s=mine_s)
     caps = (ONE_BUCKET_MB, layer_mb, layer_mb)
     one, small, half = (wrapped(make(), world, bucket_cap_mb=mb) for mb in caps)
     half.register_comm_hook(None, counting([], world, torch.float16))
     run = partial(step, given=torch.ones(1, width, device=world.device))
     alone = partial(run, make())
-    arms = {
+    arms: dict[str, Callable[[], Any]] = {
         "first alone": idle if world.rank else alone,
         "last alone": alone if world.last else idle,
         "one bucket": partial(run, one),
@@ -132,20 +201,19 @@ def scaling(
         "float16": partial(run, half),
         "4 micro-batches": partial(run, small, accumulate=MICRO_BATCHES),
     }
-    set_by = {"bytes": layers * width**2 * 4, "compute_s": compute_s}
-    return {"rows": world.timed(arms, rounds=rounds), **set_by}
+    set_by = {"bytes": 8 * width**2 * 4, "compute_s": compute_s}
+    return {"rows": world.timed(arms, **how), **set_by}
 
 
 def idle() -> None:
     """What a rank does in an arm of others."""
 
 
-def overlap(world: World, *, layers: int = 8, compute_s: float = 0.04) -> Values:
+def overlap(world: World, *, compute_s: float = 0.04) -> Values:
     """Spans of one DDP step in a trace of the profiler, in seconds of one clock."""
     import torch
 
-    module = sleeping(world, layers=layers, width=512, compute_s=compute_s)
-    ddp = wrapped(module, world, bucket_cap_mb=1)
+    ddp = wrapped(sleeping(world, compute_s=compute_s), world, bucket_cap_mb=1)
     run = partial(step, ddp, torch.ones(1, 512, device=world.device))
     for _ in range(2):
         run()
