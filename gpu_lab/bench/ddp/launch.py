@@ -59,7 +59,7 @@ def launch(
     words = command(plan, ranks=ranks, device=kind, limit_s=limit_s)
     found: dict[str, Values] = {}
     reports: list[Values] = []
-    late, pipe = threading.Event(), subprocess.PIPE
+    late, pipe = list[bool](), subprocess.PIPE
     with (
         tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as noise,
         subprocess.Popen(words, env=_environment(), stderr=noise, stdout=pipe) as run,
@@ -75,14 +75,14 @@ def launch(
                 name = line.pop("experiment")
                 found[name] = {**line, "rows": _rows(name, line, device)}
                 tell(name)
-            if run.wait() == 0 and not late.is_set():
+            if run.wait() == 0 and not late:
                 return found
         finally:
             timer.cancel()
             _end(run)
         noise.seek(0)
         cause = first_cause(reports, noise.read(), ranks=ranks)
-    limit = f"the limit of {units.duration(limit_s)} passed; " if late.is_set() else ""
+    limit = f"the limit of {units.duration(limit_s)} passed; " if late else ""
     raise LaunchFailed(f"{limit}{cause}; {len(found)} of {len(plan)} experiments ended")
 
 
@@ -118,10 +118,10 @@ def first_cause(reports: Sequence[Values], noise: str, *, ranks: int) -> str:
     return f"no rank said why; the last words: {noise[-500:].strip() or 'none'}"
 
 
-def _end(run: subprocess.Popen[Any], late: threading.Event | None = None) -> None:
+def _end(run: subprocess.Popen[Any], late: list[bool] | None = None) -> None:
     """End torchrun and its ranks, which live in sessions of their own."""
-    if late:
-        late.set()
+    if late is not None:
+        late.append(True)
     try:
         root = psutil.Process(run.pid)
         tree = [*root.children(recursive=True), root]
