@@ -62,6 +62,7 @@ def parser() -> Parser:
     )
     _run_command(commands)
     _detect_command(commands)
+    _snapshot_command(commands)
     _doctor_command(commands)
     _bench_command(commands)
     _compare_command(commands)
@@ -113,21 +114,50 @@ def _run(args: argparse.Namespace) -> int:
 
 def _detect_command(commands: Commands[Parser]) -> None:
     sub = _add(
-        commands, "detect", "The passport of this machine.", "gpu-lab detect --json"
+        commands,
+        "detect",
+        "Which GPUs are there, and over what are they connected?",
+        "gpu-lab detect --from snapshot.json --json",
+    )
+    sub.add_argument(
+        "--from", dest="stored", type=Path, help="read a recorded machine instead"
     )
     sub.add_argument("--json", action="store_true", help="one JSON object")
     sub.set_defaults(command=_detect)
 
 
 def _detect(args: argparse.Namespace) -> int:
-    from gpu_lab import hardware, redact, show
+    from gpu_lab import redact, show
+    from gpu_lab.hardware import snapshot
 
-    machine = hardware.detect()
+    stored = snapshot.load(args.stored) if args.stored else None
+    found = snapshot.here() if stored is None else snapshot.analyse(stored)
     if args.json:
-        print(json.dumps(redact.tree(records.plain(machine)), ensure_ascii=False))
-        return 0
-    device = hardware.ladder_device(machine, hardware.choose(machine))
-    _print_pairs(show.passport_rows(machine, device))
+        print(json.dumps(redact.tree(found), ensure_ascii=False))
+    else:
+        around = show.computer() if stored is None else []
+        _print_pairs([*around, *show.detected(found)])
+    return 0
+
+
+def _snapshot_command(commands: Commands[Parser]) -> None:
+    sub = _add(
+        commands,
+        "snapshot",
+        "Record this machine, without anything personal, for `detect --from`.",
+        "gpu-lab snapshot my-machine.json",
+    )
+    sub.add_argument("out", type=Path, metavar="OUT", help="file to write")
+    sub.set_defaults(command=_snapshot)
+
+
+def _snapshot(args: argparse.Namespace) -> int:
+    from gpu_lab.hardware import snapshot
+
+    texts = snapshot.record()
+    text = json.dumps(texts, ensure_ascii=False, indent=1)
+    args.out.write_text(f"{text}\n", encoding="utf-8")
+    print(f"{args.out}: {len(texts)} texts; read it before you pass it on")
     return 0
 
 

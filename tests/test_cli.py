@@ -12,7 +12,7 @@ import pytest
 from gpu_lab import bench, cli, facts, hardware, store
 from gpu_lab.course import session
 
-COMMANDS = ("run", "detect", "doctor", "bench")
+COMMANDS = ("run", "detect", "snapshot", "doctor", "bench")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -41,12 +41,24 @@ def test_a_wrong_command_line_is_one_line_and_2(args, words, capsys):
     assert error.count("\n") == 1
 
 
-def test_detect_prints_the_passport_and_one_json_object(capsys):
+def test_detect_prints_the_machine_and_one_json_object(capsys):
     assert cli.main(["detect"]) == 0
     assert "processor" in capsys.readouterr().out
     assert cli.main(["detect", "--json"]) == 0
-    machine = json.loads(capsys.readouterr().out)
-    assert machine["devices"][0]["backend"] == "cpu"
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {
+        *("gpus", "interconnect", "mig_devices", "driver_version", "cuda_version"),
+        "notes",
+    }
+
+
+def test_a_snapshot_that_cannot_be_read_or_written(tmp_path, capsys):
+    file = tmp_path / "x.json"
+    file.write_text("{")
+    assert cli.main(["detect", "--from", str(file)]) == 2
+    assert "wanted a snapshot" in capsys.readouterr().err
+    assert cli.main(["snapshot", str(tmp_path / "no" / "folder.json")]) == 2
+    assert "No such file" in capsys.readouterr().err
 
 
 def test_doctor_without_a_gpu_is_no_fault_and_names_one_command(capsys, monkeypatch):

@@ -214,6 +214,23 @@ def test_a_higher_clock_is_named() -> None:
     assert verdicts(a, other)["matmul_fp32"].note == "in clock cycles too"
 
 
+@pytest.mark.parametrize(
+    ("anchor_s", "word"),
+    [(2e-6, "slower"), (2.2e-6, "not comparable")],
+)
+def test_a_machine_that_slowed_down_as_a_whole(anchor_s: float, word: str) -> None:
+    """The anchor tells a slow row from a slow hour."""
+    usual = {"anchor_s": (1.99e-6, 2.01e-6) * (runs.ROUNDS // 2)}
+    slow = {"anchor_s": (0.995 * anchor_s, 1.005 * anchor_s) * (runs.ROUNDS // 2)}
+    a = runs.run(0, **usual)
+    b = runs.run(1, scale=dict.fromkeys(runs.TIMES_S, 1.1), **slow)
+    found = verdicts(a, b)["host_copy"]
+    assert str(found.verdict) == word
+    assert ("conditions changed: the anchor too took 1.10" in found.reason) == (
+        word == "not comparable"
+    )
+
+
 def test_a_b_a_says_when_conditions_changed() -> None:
     a, b = runs.run(0), runs.run(1, scale={"h2d": 0.5})
     warm = runs.run(2, scale={"h2d": 1.2})

@@ -123,6 +123,7 @@ def test_looks_grow_by_half() -> None:
     [
         (0.0, {}, "precise: "),
         (0.03, {"precision": 0.1}, "precise: 12 rounds"),
+        (0.03, {"precision": 0, "max_rounds": 50}, "most rounds: 50"),
         (0.06, {"precision": 0.02}, "precise: "),
         (0.0, {"rounds": 7}, "fixed: 7 rounds"),
         (0.0, {"rounds": 7, "budget_s": 0.001}, "fixed: 7 rounds"),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import runs
 
-from gpu_lab import cli, store, units
+from gpu_lab import cli, compare, plot, store, units
 from gpu_lab.records import Device, Ladder, Run, Rung, Session, Source
 
 EVIL = '<script>alert("x")</script>\x1b[31m\u202e$\\frac'
@@ -295,16 +295,18 @@ def huge(rows: int, rounds: int, seed: int) -> Run:
     return runs.run(seed, sessions=5, rows=names, rounds=rounds)
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="Linux only")
 def test_forty_rows_of_ten_sessions_stay_below_200_mb(tmp_path: Path) -> None:
     """C14: what makes it quick is checked here, the time by hand and in the bench."""
     folders = [
         str(runs.keep(huge(40, 200, seed), tmp_path / str(seed))) for seed in (0, 1)
     ]
     code = (
-        "import resource, sys; from gpu_lab import cli\n"
+        "import re, sys; from gpu_lab import cli\n"
         f"code = cli.main(['compare', *{folders}])\n"
         "heavy = [m for m in ('torch', 'pandas', 'matplotlib') if m in sys.modules]\n"
-        "peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "status = open('/proc/self/status').read()\n"  # getrusage keeps our own peak
+        "peak = re.search(r'VmHWM:\\s+(\\d+)', status)[1]\n"
         "print(code, heavy, peak)\n"
     )
     done = subprocess.run(
@@ -348,3 +350,12 @@ def test_a_simulated_device_is_never_compared(
     out = capsys.readouterr().out
     assert out.startswith("Nothing can be said about")
     assert "SIMULATED: only what was measured is compared" in out
+
+
+def test_the_forest_says_what_it_shows() -> None:
+    rows = compare.versus(runs.run(0), runs.run(1, scale={"h2d": 1.5}))
+    found = plot.forest(rows)
+    assert found.caption.startswith("0 faster, 1 slower, 3 equivalent, 0 say nothing.")
+    assert "h2d slower 0.6" in found.alt
+    silent = plot.forest(compare.versus(runs.run(0), runs.run(1, rows=("launch",))))
+    assert "launch not comparable" in silent.alt

@@ -7,7 +7,13 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from gpu_lab.exercises import ddp, hardware_basics, measuring, start_here
+from gpu_lab.exercises import (
+    ddp,
+    device_detection,
+    hardware_basics,
+    measuring,
+    start_here,
+)
 
 
 def _shifted(by: int) -> dict[str, int]:
@@ -80,6 +86,31 @@ def _bytes(factor: float = 1.0, **changed: float) -> dict[str, float]:
 def _logs(**changed: str) -> dict[str, str]:
     right: dict[str, str] = dict(ddp._stored()["logs"])
     return {**right, **changed}
+
+
+def _unguarded(torch: Any) -> str:
+    return str(getattr(torch.accelerator.current_accelerator(), "type", "cpu"))
+
+
+def _as_everybody(torch: Any) -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _first_that_works(torch: Any) -> str:
+    """All kinds, a kernel before trust, and still device 0."""
+    for kind in ("cuda", "xpu", "mps"):
+        backend = torch.backends.mps if kind == "mps" else getattr(torch, kind)
+        if backend.is_available():
+            try:
+                torch.ones(1, device=kind).sum().item()
+                return kind
+            except RuntimeError:
+                pass
+    return "cpu"
+
+
+def _hops(**changed: int) -> dict[str, int]:
+    return {**device_detection.right_hops(), **changed}
 
 
 def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
@@ -177,6 +208,25 @@ def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
             "one called healthy": (_logs(b="no fault"), "each of the three has a"),
             "other words": (_logs(a="slow"), "a: wanted one of"),
             "one left open": ({**_logs(), "c": ...}, "still open: c"),
+        },
+        "pick_device": {
+            "unguarded current_accelerator()": (
+                _unguarded,
+                "what the build was made for",
+            ),
+            "cuda if is_available()": (_as_everybody, "run one tiny kernel"),
+            "device 0 for the biggest": (_first_that_works, "the first one, not the"),
+            "always the CPU": (lambda torch: "cpu", "cuda is not the only kind"),
+            "does not catch": (lambda torch: torch.ones(1, device="cuda"), "it raised"),
+            "called, not given": ("cuda", "wanted a function"),
+        },
+        "narrowest_hop": {
+            "trusts the idle card": (_hops(b=2), "path b, hop 2: an idle card"),
+            "lanes without generation": (_hops(a=2), "path a, hop 2: it can move"),
+            "forgets the tunnel": (_hops(c=3), "of a tunnel is a placeholder"),
+            "only the card": (_hops(d=3), "path d, hop 3: an idle card"),
+            "counts from 0": (_hops(a=0), "wanted a hop from 1 to 3"),
+            "one left open": ({**_hops(), "d": ...}, "still open: d"),
         },
         "repair_timer": {
             "all four errors": (

@@ -15,6 +15,7 @@ from gpu_lab.compare import keys
 from gpu_lab.compare.paired import MARGIN_CPU, MARGIN_GPU
 from gpu_lab.compare.sessions import Side, difference, p_value, smallest_shown
 from gpu_lab.records import Comparison, Measurement, Run, Session, Source, Verdict
+from gpu_lab.timing import Interval, log_ratios
 from gpu_lab.timing.core import FEWEST_ROUNDS
 from gpu_lab.timing.stats import CONFIDENCE
 
@@ -128,7 +129,7 @@ def _sandwich(
     if isinstance(twice, Comparison):
         return replace(twice, reason=f"reference again: {twice.reason}")
     found = difference(*twice.sides)
-    if (found.low > 0 or found.high < 0) and abs(found.estimate) > math.log1p(
+    if not _holds_zero(found) and abs(found.estimate) > math.log1p(
         _margin(twice, None) / 2
     ):
         changed = math.exp(-found.estimate)
@@ -230,11 +231,13 @@ def _judge(pair: _Pair, family: int, margin: float | None) -> Comparison:
     margin = _margin(pair, margin)
     k, other = map(len, pair.sides)
     found = difference(*pair.sides, confidence=1 - (pair.error or ERROR))
-    shown = (found.low > 0 or found.high < 0) and pair.error > 0
+    shown = not _holds_zero(found) and pair.error > 0
     clear = shown and abs(found.estimate) > math.log1p(margin / 2)
     few = min(k, other) < FEWEST_SESSIONS
     note, verdict = pair.note, Verdict.NO_DIFFERENCE
     if clear and not few:
+        if changed := _machine_changed(pair):
+            return Comparison(verdict=Verdict.NOT_COMPARABLE, reason=changed)
         verdict = Verdict.FASTER if found.estimate > 0 else Verdict.SLOWER
         note = "; ".join(filter(None, (note, _second_look(pair, found.estimate))))
     else:
@@ -264,6 +267,38 @@ def _margin(pair: _Pair, wanted: float | None) -> float:
     return MARGIN_GPU if on_device else MARGIN_CPU
 
 
+def _machine_changed(pair: _Pair) -> str:
+    """Whether the anchor explains the difference, on processors of one model.
+
+    The anchor is the same work everywhere. When it took longer too, and the row did
+    not against it, then the machine ran at another speed.
+    """
+    every = [(session, row) for rows in pair.rows for session, row in rows]
+    models = {session.machine.cpu_name for session, _row in every}
+    if len(models) > 1 or any(r.device != "cpu" or not r.anchor_s for _s, r in every):
+        return ""
+    anchors, against = (
+        difference(*(Side(tuple(map(logs, rows))) for rows in pair.rows))
+        for logs in (_anchor_logs, _against_anchor)
+    )
+    if _holds_zero(anchors) or not _holds_zero(against):
+        return ""
+    longer = math.exp(-anchors.estimate)
+    return f"conditions changed: the anchor too took {longer:.2f} times as long"
+
+
+def _holds_zero(found: Interval) -> bool:
+    return found.low <= 0 <= found.high
+
+
+def _anchor_logs(pair: tuple[Session, Measurement]) -> tuple[float, ...]:
+    return tuple(map(math.log, pair[1].anchor_s))
+
+
+def _against_anchor(pair: tuple[Session, Measurement]) -> tuple[float, ...]:
+    return tuple(log_ratios(pair[1].times_s, pair[1].anchor_s))
+
+
 def _second_look(pair: _Pair, estimate: float) -> str:
     """Whether the difference stays when the clock of the device is counted out."""
     cycles = [[_cycles(row) for _session, row in rows] for rows in pair.rows]
@@ -271,7 +306,7 @@ def _second_look(pair: _Pair, estimate: float) -> str:
         return ""
     sides = (Side(tuple((value,) for value in side if value)) for side in cycles)
     found = difference(*sides)
-    if found.estimate * estimate > 0 and (found.low > 0 or found.high < 0):
+    if found.estimate * estimate > 0 and not _holds_zero(found):
         return "in clock cycles too"
     return f"because the clock is {'higher' if estimate > 0 else 'lower'}"
 

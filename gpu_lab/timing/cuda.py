@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from gpu_lab.hardware import nvidia
 from gpu_lab.records import Device, DeviceLost, DeviceState
@@ -79,7 +78,5 @@ def _cycles_per_s(device: Device) -> float:
 
 
 @functools.cache
-def _nvml_index(bus_id: str | None) -> Any:
-    wanted = nvidia.bus_key(bus_id)
-    found = [d.index for d in nvidia.devices() if wanted == nvidia.bus_key(d.bus_id)]
-    return found[0] if wanted and found else None
+def _nvml_index(bus_id: str | None) -> int | None:
+    return nvidia.index_of(bus_id)
