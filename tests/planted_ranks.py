@@ -104,7 +104,7 @@ def train(
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
     return {
-        "loss": sum(world.all(float(loss))) / world.ranks,
+        "loss": sum(world.all(float(loss.detach()))) / world.ranks,
         "first": first,
         "life": life,
     }

@@ -49,7 +49,7 @@ def main() -> None:
             if world.rank == 0:
                 kind = world.device.type
                 say(experiment=name, device=kind, ranks=world.ranks, **values)
-        world.meet()
+        world.leave()
     except BaseException as error:
         text = f"{type(error).__name__}: {error}".strip().splitlines()[0]
         alone = isinstance(error, RuntimeError) and bool(LEFT_ALONE.search(text))

@@ -165,7 +165,7 @@ def control(world: World, *, steps: int = 5) -> Values:
             loss = module(batch(world, seed=number)).square().mean()
             loss.backward()
             optimizer.step()
-            losses[name].append(float(loss))
+            losses[name].append(float(loss.detach()))
     return losses
 
 

@@ -33,6 +33,17 @@ class World:
 
         dist.barrier()
 
+    def leave(self) -> None:
+        """Close the group when all are done, and end this process at once.
+
+        A thread of a group that is still running would abort a normal exit.
+        """
+        import torch.distributed as dist
+
+        dist.barrier()
+        dist.destroy_process_group()
+        os._exit(0)
+
     def all(self, value: Any) -> list[Any]:
         """The values of all ranks, in the order of their numbers."""
         import torch.distributed as dist
