@@ -49,7 +49,7 @@ def shape(world: World, *, mbit: int, links: list[str]) -> dict[str, Any]:
     """Limit what leaves this rank's namespace; both ranks do."""
     here = next(name for name in links if Path("/sys/class/net", name).exists())
     words = ["tc", "qdisc", "replace", "dev", here, "root", "tbf"]
-    words += ["rate", f"{mbit}mbit", "burst", "64kb", "latency", "400ms"]
+    words += ["rate", f"{mbit}mbit", "burst", "128kb", "latency", "400ms"]
     subprocess.run(words, check=True, timeout=20)
     world.meet()
     return {"mbit": mbit}
@@ -68,7 +68,7 @@ def steps(
     given = torch.ones(1, width)
     arms = {"alone": make(), "one bucket": one, "small buckets": small, "float16": half}
     calls = {name: partial(step, module, given) for name, module in arms.items()}
-    return {"rows": world.timed(calls, rounds=8), "bytes": layers * width**2 * 4}
+    return {"rows": world.timed(calls, rounds=10), "bytes": layers * width**2 * 4}
 
 
 def train(

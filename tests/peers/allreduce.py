@@ -19,7 +19,7 @@ from peers import rules, work
 from peers.agreement import spread
 from peers.report import Progress, Result
 
-SIZES = {16 * 2**20: 12, 64 * 2**20: 4}  # bytes: pairs of a short round
+SIZES = {16 * 2**20: 12, 64 * 2**20: 6}  # bytes: pairs of a short round
 CALLS, WARM = 20, 2
 LIMIT_S = 280
 
