@@ -7,15 +7,16 @@ import io
 import json
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from gpu_lab import __version__, records
 from gpu_lab.records import GpuLabError
 
 EXTRAS = "pip install 'gpu-lab[notebooks]'"
-EXIT_FINDING, EXIT_CANNOT, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_FINDING, EXIT_CANNOT, EXIT_FAULT, EXIT_INTERRUPTED = 1, 2, 3, 130
 
 
 class Parser(argparse.ArgumentParser):
@@ -49,6 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"gpu-lab {args.name}: stopped by Ctrl-C", file=sys.stderr)
         return EXIT_INTERRUPTED
+    except Exception:  # not 1, which would be a finding about the machine
+        traceback.print_exc()
+        print(f"gpu-lab {args.name}: a fault of ours, please report", file=sys.stderr)
+        return EXIT_FAULT
 
 
 def parser() -> Parser:
@@ -64,6 +69,7 @@ def parser() -> Parser:
     _detect_command(commands)
     _snapshot_command(commands)
     _doctor_command(commands)
+    _explain_command(commands)
     _bench_command(commands)
     _compare_command(commands)
     return top
@@ -193,6 +199,36 @@ def _doctor(args: argparse.Namespace) -> int:
     return max(codes)
 
 
+def _explain_command(commands: Commands[Parser]) -> None:
+    sub = _add(
+        commands,
+        "explain",
+        "What is wrong: diagnoses of an error text, a log or a snapshot.",
+        "gpu-lab explain train.log    dmesg | gpu-lab explain -",
+    )
+    sub.add_argument("files", nargs="+", metavar="FILE", help="file; - is stdin")
+    sub.add_argument("--json", action="store_true", help="one JSON object a file")
+    sub.set_defaults(command=_explain)
+
+
+def _explain(args: argparse.Namespace) -> int:
+    from gpu_lab import doctor
+
+    codes = [0]
+    for name in args.files:
+        try:
+            found = doctor.examine_file(name)
+        except GpuLabError as error:
+            print(f"gpu-lab explain: {error}", file=sys.stderr)
+            codes.append(EXIT_CANNOT)
+            continue
+        tree = {"file": name, **records.plain(found)}
+        print(json.dumps(tree, ensure_ascii=False) if args.json else f"{name}\n{found}")
+        severities = {diagnosis.severity for diagnosis in found.diagnoses}
+        codes.append(EXIT_FINDING if severities & {"critical", "error"} else 0)
+    return max(codes)
+
+
 def _bench_command(commands: Commands[Parser]) -> None:
     sub = _add(
         commands,
@@ -212,33 +248,9 @@ def _bench_command(commands: Commands[Parser]) -> None:
 
 
 def _bench(args: argparse.Namespace) -> int:
-    import tempfile
+    from gpu_lab.course import benching
 
-    from gpu_lab import redact, show, store
-    from gpu_lab.course import fresh, report, session
-
-    if args.sessions < 1:
-        raise GpuLabError(f"{args.sessions} sessions; wanted 1 or more")
-    given: dict[str, Any] = {
-        "device": args.device,
-        "profile": "quick",
-        "seed": args.seed,
-    }
-    given["names"] = tuple(args.names)
-    with tempfile.TemporaryDirectory(prefix="gpu-lab-") as empty:
-        folder = args.out or Path(empty)
-        found = session.measure_core(folder=folder, **given)  # this process is fresh
-        for _ in show.progress(range(1, args.sessions), what="sessions"):
-            if cause := fresh.session(out=folder, **given):
-                raise GpuLabError(cause)
-        sessions, _problems = store.readable(folder)
-    if args.json:
-        print(json.dumps(redact.tree(records.plain(found)), ensure_ascii=False))
-    elif args.sessions > 1:
-        print(show.Table(report.core_table(sessions), report.CORE_COLUMNS))
-    else:
-        print(show.measurements(found.measurements))
-    return EXIT_FINDING if session.failed(found) else 0
+    return benching.run(args)
 
 
 def _compare_command(commands: Commands[Parser]) -> None:
@@ -256,59 +268,16 @@ def _compare_command(commands: Commands[Parser]) -> None:
         "--again", metavar="RUN", help="the reference once more, after the candidate"
     )
     sub.add_argument("--margin", type=float, help="%% below which nothing matters")
-    sub.add_argument("--by", default="matmul_fp32", help="row that sorts the table")
+    sub.add_argument("--by", help="row that sorts the table (matmul_fp32)")
     sub.add_argument("--html", type=Path, metavar="FILE", help="write a page")
     sub.add_argument("--json", action="store_true", help="the verdicts as JSON")
     sub.set_defaults(command=_compare)
 
 
 def _compare(args: argparse.Namespace) -> int:
-    from gpu_lab import compare, store
-    from gpu_lab.course import versus
+    from gpu_lab.course import comparing
 
-    if len(args.runs) < 2:
-        raise GpuLabError("one run; wanted a reference and a candidate, or more")
-    runs = store.rename([store.load_run(address) for address in args.runs])
-    if len(runs) > 2:
-        return _fleet(args, runs)
-    if args.margin is not None and not 0 < args.margin < 100:
-        raise GpuLabError(f"margin {args.margin:g} %; wanted one above 0, below 100")
-    again = store.load_run(args.again) if args.again else None
-    reference, candidate = runs
-    rows = compare.versus(
-        reference,
-        candidate,
-        allow=[key for key in args.allow.split(",") if key],
-        margin=None if args.margin is None else args.margin / 100,
-        again=again,
-    )
-    if args.html:
-        versus.write(args.html, reference, candidate, rows, again)
-    if args.json:
-        print(json.dumps(versus.tree(reference, candidate, rows), ensure_ascii=False))
-    else:
-        print("\n".join(versus.lines(reference, candidate, rows)))
-    slower = any(r.comparison.verdict is records.Verdict.SLOWER for r in rows)
-    return EXIT_FINDING if slower else 0
-
-
-def _fleet(args: argparse.Namespace, runs: list[records.Run]) -> int:
-    from gpu_lab import compare
-    from gpu_lab.course import versus
-
-    if args.again or args.allow or args.margin is not None:
-        raise GpuLabError(
-            f"{len(runs)} runs are a table without verdicts; --allow, --again and "
-            "--margin need a reference and a candidate"
-        )
-    members = compare.fleet(runs, by=args.by)
-    if args.html:
-        versus.write_fleet(args.html, members, by=args.by)
-    if args.json:
-        print(json.dumps(versus.fleet_tree(members), ensure_ascii=False))
-    else:
-        print("\n".join(versus.fleet_lines(members)))
-    return 0
+    return comparing.run(args)
 
 
 def _print_pairs(rows: Sequence[tuple[str, str]]) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gpu_lab import bench, cli, facts, hardware, store
+from gpu_lab import bench, cli, facts, hardware, store, timing
 from gpu_lab.course import session
 
-COMMANDS = ("run", "detect", "snapshot", "doctor", "bench")
+COMMANDS = ("run", "detect", "snapshot", "doctor", "explain", "bench", "compare")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -167,3 +167,25 @@ def test_a_row_that_failed_says_why_and_is_a_finding(torchless):
     assert ended.returncode == 1
     assert "failed: ImportError: libcudart.so: planted" in ended.stdout
     assert "Traceback" not in ended.stderr
+
+
+def test_bench_goes_on_until_there_are_as_many_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr("gpu_lab.bench.suite.CPU_PLAN", timing.Plan(rounds=12))
+    made = []
+
+    def stopped(**given: object) -> str:
+        made.append(given["names"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpu_lab.course.fresh.session", stopped)
+    args = ["bench", "host_copy", "--device", "cpu", "--out", str(tmp_path / "a")]
+    assert cli.main([*args, "--sessions", "3"]) == 130
+    assert "1 of 3 sessions kept; the same command goes on" in capsys.readouterr().err
+    monkeypatch.setattr("gpu_lab.course.fresh.session", lambda **_given: "")
+    assert cli.main([*args, "--sessions", "2"]) == 0
+    assert made == [("host_copy",)]
+    assert "sessions" in capsys.readouterr().out
+    assert cli.main([*args, "--sessions", "2"]) == 2
+    assert "holds 2 whole sessions, wanted 2; choose" in capsys.readouterr().err

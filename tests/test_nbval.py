@@ -25,7 +25,10 @@ from gpu_lab.course import notebooks
 pytestmark = pytest.mark.notebooks
 FIRST = "00_start_here"
 BASICS = "01_hardware_basics"
+DETECTION = "02_device_detection"
 MEASURING = "03_measuring"
+PRECISION = "04_mixed_precision"
+LOADING = "05_dataloader_tuning"
 SEVERAL = "06_ddp"
 NBVAL = [
     *("--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/nbval.cfg"),
@@ -83,6 +86,14 @@ FAULTS = {
         Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
         Fault("a rate", r"\d+(\.\d+)? TFLOPS", "777.0 TFLOPS", caught=False),
     ),
+    DETECTION: (
+        *COMMON,
+        Fault("a link", "thunderbolt5", "thunderbolt4"),
+        Fault("a guess", "cannot tell", "external"),
+        Fault("a source", "mig-parted#6", "mig-parted#7"),
+        Fault("a reason", "needs a GPU", "needs nothing"),
+        Fault("a hop", "PCIe 3 x4", "PCIe 3 x8"),
+    ),
     MEASURING: (
         *COMMON,
         Fault("a source", "SIMULATED", "MEASURED"),
@@ -94,6 +105,36 @@ FAULTS = {
         Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
         Fault("a speedup", r"0\.7\d+x", "0.91x", caught=False),
         Fault("a count of verdicts", ">100<", ">99<", caught=False),
+    ),
+    PRECISION: (
+        *COMMON,
+        Fault("a sum", ">2048<", ">4096<"),
+        Fault("a scale", r"2\*\*17", "2**18"),
+        Fault("a dtype", "float32</td>", "float16</td>"),
+        Fault("a warning", "FutureWarning", "silent"),
+        Fault("a claim's verdict", ">outdated<", ">true<"),
+        Fault("an experiment", "cnn_float32_channels_last", "cnn_float32_other"),
+        Fault("a reason", "needs a GPU", "needs nothing"),
+        Fault("a unit of a column", r"time \(ms\)", "time (s)"),
+        Fault("a shape", "'large': 256", "'large': 257"),
+        Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
+        Fault("a share", r"\d+\.\d+ %", "77.7 %", caught=False),
+    ),
+    LOADING: (
+        *COMMON,
+        Fault("a source", "CITED", "MEASURED"),
+        Fault("an experiment", "decode_2", "decode_3"),
+        Fault("a unit", r"(\d) samples/s", r"\1 tokens/s"),
+        Fault("a size", "512 pixels", "513 pixels"),
+        Fault("bytes that crossed", "2352 KiB", "2351 KiB"),
+        Fault("a default", "with workers: 2", "with workers: 3"),
+        Fault("a claim's verdict", ">false<", ">true<"),
+        Fault("what is bit-equal", ">bit for bit<", ">nearly<"),
+        Fault("a reason", "pages are locked", "pages are free"),
+        Fault("a number of batches", ">14<", ">15<"),
+        Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
+        Fault("a rate", r"[\d.]+ samples/s", "777.0 samples/s", caught=False),
+        Fault("an ignored sentence", "Workers that pay", "Workers", caught=False),
     ),
     SEVERAL: (
         *COMMON,

@@ -4,16 +4,23 @@ exercise -> {name of the mistake: (answer, words of its hint)}
 """
 
 import statistics
+import sys
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
+from gpu_lab.bench.dataloader import images
 from gpu_lab.exercises import (
+    dataloader_tuning,
     ddp,
     device_detection,
     hardware_basics,
     measuring,
+    mixed_precision,
     start_here,
 )
+from gpu_lab.timing import Sleeper
 
 
 def _shifted(by: int) -> dict[str, int]:
@@ -111,6 +118,102 @@ def _first_that_works(torch: Any) -> str:
 
 def _hops(**changed: int) -> dict[str, int]:
     return {**device_detection.right_hops(), **changed}
+
+
+def _step(mistake: str = "") -> Callable[[mixed_precision.Kit], None]:
+    """A training step that is right but for one mistake."""
+
+    def my_step(kit: mixed_precision.Kit) -> None:
+        scaled = kit.dtype == torch.float16 or mistake == "scaler around bf16"
+        off = torch.amp.GradScaler("cpu", enabled=False)
+        scaler = kit.scaler if scaled and mistake != "no scaler" else off
+        if mistake != "no zero_grad":
+            kit.optimizer.zero_grad()
+        _passes(kit, scaler, mistake)
+        if mistake == "unscale after clipping":
+            kit.clip(kit.model.parameters(), 1.0)
+        scaler.unscale_(kit.optimizer)
+        if mistake not in ("unscale after clipping", "no clipping"):
+            kit.clip(kit.model.parameters(), 1.0)
+        if mistake != "no step":
+            scaler.step(kit.optimizer)
+        if mistake != "no update":
+            scaler.update()
+
+    return my_step
+
+
+def _passes(
+    kit: mixed_precision.Kit, scaler: torch.amp.GradScaler, mistake: str
+) -> None:
+    """Forward and backward pass."""
+    dtype = torch.float16 if mistake == "always float16" else kit.dtype
+    with torch.autocast("cpu", dtype, enabled=mistake != "no autocast"):
+        scores = kit.model(kit.x)
+        if mistake == "loss in half":
+            with torch.autocast("cpu", enabled=False):
+                loss = kit.loss(scores, kit.y)
+        else:
+            loss = kit.loss(scores, kit.y)
+        if mistake == "backward inside autocast":
+            scaler.scale(loss).backward()
+    if mistake != "backward inside autocast":
+        scaler.scale(loss).backward()
+
+
+def _scales(**changed: Any) -> dict[str, Any]:
+    return {**mixed_precision.right_scales(), **changed}
+
+
+def _gains(**changed: Any) -> dict[str, Any]:
+    return {**mixed_precision.right_gains(), **changed}
+
+
+def _loop(
+    *, pin: bool = True, free: bool = True, side: bool = True, wait: bool = False
+) -> Callable[..., None]:
+    """A loop that is right but for what is given."""
+
+    def loop(gpu: dataloader_tuning.WatchedGpu, batches: Any) -> None:
+        for batch in batches:
+            here = batch.pin_memory() if pin else batch
+            gpu.step(gpu.copy(here, non_blocking=free, side=side))
+            if wait:
+                gpu.wait()
+
+    return loop
+
+
+def _first_only(gpu: dataloader_tuning.WatchedGpu, batches: Any) -> None:
+    _loop()(gpu, batches[:1])
+
+
+class _InACell:
+    """As if its class were defined in a notebook."""
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class _Holder(_InACell):
+    """A dataset that carries something along."""
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+
+_InACell.__module__ = "__main__"
+
+
+def _in_half(pictures: Any, link: dataloader_tuning.CountedLink) -> Any:
+    return link.copy(images.ready(pictures).half()).float()
+
+
+def _scaled(pictures: Any, link: dataloader_tuning.CountedLink) -> Any:
+    return link.copy(pictures).permute(0, 3, 1, 2).float() / 255
 
 
 def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
@@ -265,6 +368,81 @@ def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
             "trusted the mean of f": (_verdicts(f="faster"), "f: the range leaves"),
             "used other words": (_verdicts(a="yes", b="no"), "a, b: wanted one of"),
             "left one open": ({**_verdicts(), "c": ...}, "still open: c"),
+        },
+        "wrap_step": {
+            **{
+                mistake: (_step(mistake), words)
+                for mistake, words in {
+                    "no autocast": "belongs into torch.autocast",
+                    "always float16": "bfloat16: the layers ran in another dtype",
+                    "loss in half": "came out in half precision",
+                    "no zero_grad": "of the step before",
+                    "backward inside autocast": "leave the with block before it",
+                    "no scaler": "float16 without a scaler",
+                    "scaler around bf16": "a scaler has nothing to do there",
+                    "unscale after clipping": "still scaled: unscale_ comes first",
+                    "no clipping": "not clipped before the step",
+                    "no step": "the optimizer made no step",
+                    "no update": "neither back off nor grow",
+                }.items()
+            },
+            "called, not given": (1.0, "without brackets"),
+        },
+        "safe_scale": {
+            "the default everywhere": (
+                dict.fromkeys("abc", 65536),
+                "a: safe, but not the smallest",
+            ),
+            "too small": (_scales(a=4096), "a: more than 1 in 1000"),
+            "forgot the large ones": (_scales(c=4096), "c: the largest gradients"),
+            "scaled what needs none": (_scales(b=2**14), "b: the largest gradients"),
+            "bf16 everywhere": (dict.fromkeys("abc", "bf16"), "a: a scale does it"),
+            "a text": (_scales(a="2**13"), "a: wanted a scale of at least 1"),
+            "made smaller": (_scales(b=0.5), "b: wanted a scale of at least 1"),
+            "one left open": (_scales(c=...), "still open: c"),
+        },
+        "who_gains": {
+            "all of them": (_gains(small="yes"), "again of small"),
+            "none": (_gains(middle="no", large="no"), "again of middle, large"),
+            "the wrong way round": (
+                {"small": "yes", "middle": "no", "large": "no"},
+                "again of small, middle, large",
+            ),
+            "other words": (_gains(large="3x"), "again of large"),
+            "one left open": (_gains(large=...), "still open: large"),
+        },
+        "workers": {
+            "more than pay": (5, "5 are more than pay: 3 do the same"),
+            "none": (0, "without workers the device waits"),
+            "too few": (2, "with 2 the loader still sets the pace"),
+            "a time": (0.015, "wanted a number of workers from 0 to 5"),
+        },
+        "sendable": {
+            "a class in the cell": (_InACell(), "lives in this notebook"),
+            "a list": ([1, 2, 3], "wanted a dataset of a class in a module"),
+            "a lambda inside": (_Holder(lambda x: x), "Can't"),
+            "an open file": (_Holder(sys.stderr), "cannot pickle"),
+            "all data inside": (_Holder(bytes(2**20)), "bytes of its own"),
+            "nothing in it": (Sleeper(0, 0.001), "it has no items"),
+        },
+        "overlap": {
+            "pinned, but blocking": (_loop(free=False), "non_blocking is missing"),
+            "not pinned": (_loop(pin=False), "from pageable memory waits all the same"),
+            "neither": (_loop(pin=False, free=False), "two things to change"),
+            "one queue": (_loop(side=False), "side=True"),
+            "waits in the loop": (_loop(wait=True), "wait() stops the host before"),
+            "only the first batch": (_first_only, "once and stepped once"),
+            "called, not given": (3, "without brackets"),
+        },
+        "fewer_bytes": {
+            "float32": (
+                lambda p, link: link.copy(images.ready(p)),
+                "4 times the bytes",
+            ),
+            "float16": (_in_half, "16 bits round the numbers"),
+            "not normalised": (_scaled, "must be those of images.ready"),
+            "around the link": (lambda p, link: images.ready(p), "nothing crossed"),
+            "called, not given": (torch.zeros(1), "without brackets"),
         },
     }
 

@@ -4,10 +4,12 @@ One file per notebook. ALL is what the tests walk over.
 """
 
 from gpu_lab.exercises import (
+    dataloader_tuning,
     ddp,
     device_detection,
     hardware_basics,
     measuring,
+    mixed_precision,
     start_here,
 )
 from gpu_lab.exercises.frame import Exercise, Kind, Verdict
@@ -17,5 +19,7 @@ ALL: tuple[Exercise, ...] = (
     *hardware_basics.EXERCISES,
     *device_detection.EXERCISES,
     *measuring.EXERCISES,
+    *mixed_precision.EXERCISES,
+    *dataloader_tuning.EXERCISES,
     *ddp.EXERCISES,
 )

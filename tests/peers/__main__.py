@@ -17,6 +17,7 @@ from peers import (
     allreduce,
     exact,
     honesty,
+    loader,
     pairs,
     repeat,
     report,
@@ -34,6 +35,7 @@ EXPERIMENTS = {
     "C9 honesty": honesty,
     "C15 exact": exact,
     "C17 simulated": simulated,
+    "L1 loader": loader,
 }
 ONLY_ASKED = {"C16 repeat": repeat}  # half an hour
 ROOT = Path(__file__).resolve().parents[2]
