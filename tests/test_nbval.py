@@ -29,6 +29,7 @@ DETECTION = "02_device_detection"
 MEASURING = "03_measuring"
 PRECISION = "04_mixed_precision"
 LOADING = "05_dataloader_tuning"
+SEVERAL = "06_ddp"
 NBVAL = [
     *("--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/nbval.cfg"),
     *("--nbval-cell-timeout", "120", "-p", "no:cacheprovider"),
@@ -134,6 +135,19 @@ FAULTS = {
         Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
         Fault("a rate", r"[\d.]+ samples/s", "777.0 samples/s", caught=False),
         Fault("an ignored sentence", "Workers that pay", "Workers", caught=False),
+    ),
+    SEVERAL: (
+        *COMMON,
+        Fault("an experiment", "tensor_parallel\n", "tensor_serial\n"),
+        Fault("bytes of a message", "2121768 bytes", "2121764 bytes"),
+        Fault("bytes of a stage", ">3158016<", ">3158020<"),
+        Fault("bytes of the ring", "wanted 1048576", "wanted 1048572"),
+        Fault("a first cause", "rank 1 failed first", "rank 0 failed first"),
+        Fault("a claim's verdict", ">outdated<", ">true<"),
+        Fault("a reason", "needs two GPUs", "needs one GPU"),
+        Fault("a column", ">busbw<", ">algbw<"),
+        Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
+        Fault("a speedup", r"\d\.\d+x</td>", "9.9x</td>", caught=False),
     ),
 }
 

@@ -26,6 +26,7 @@ WAYS = ("H2D pinned", "D2H pinned", "H2D pageable")
 WAYS_TO_START = {"fork", "spawn", "forkserver"}
 PRODUCTS = (32, 64, 128, 256, 512, 1024)
 NO_UNITS = ("tf32", "float8")
+NEEDS_TWO = ("DataParallel", "DDP, same batch", "card to card")
 ONLY_GPU = {
     "00_start_here": {"first_h2d"},
     "01_hardware_basics": {f"{way} {size}" for way in WAYS for size in COPIES}
@@ -47,6 +48,7 @@ ONLY_GPU = {
     | {"copy_one_by_one", "copy_one_ahead"}
     | ({"torchcodec"} if not find_spec("torchcodec") else set())
     | {f"start_{way}" for way in WAYS_TO_START - set(get_all_start_methods())},
+    "06_ddp": {f"data_parallel {arm}" for arm in NEEDS_TWO},
     "core": {"device_copy", "h2d", "d2h", "launch"},
 }
 

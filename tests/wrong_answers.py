@@ -13,6 +13,7 @@ import torch
 from gpu_lab.bench.dataloader import images
 from gpu_lab.exercises import (
     dataloader_tuning,
+    ddp,
     device_detection,
     hardware_basics,
     measuring,
@@ -81,6 +82,17 @@ def _one_way() -> dict[str, tuple[float, float]]:
 
 def _limits(**changed: str) -> dict[str, str]:
     return {**hardware_basics.right_limits(), **changed}
+
+
+def _bytes(factor: float = 1.0, **changed: float) -> dict[str, float]:
+    """The right bytes, all off by one factor, or one of them otherwise."""
+    right = {name: factor * value for name, value in ddp.right_bytes().items()}
+    return {**right, **{name.replace("_", "-"): v for name, v in changed.items()}}
+
+
+def _logs(**changed: str) -> dict[str, str]:
+    right: dict[str, str] = dict(ddp._stored()["logs"])
+    return {**right, **changed}
 
 
 def _unguarded(torch: Any) -> str:
@@ -258,6 +270,47 @@ def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
             ),
             "one wrong": (_limits(a="launch"), "again for a"),
             "other words": (_limits(a="bus"), "wanted one of link, memory"),
+        },
+        "step_bytes": {
+            "bits for bytes": (_bytes(8), "those are bits"),
+            "numbers for bytes": (_bytes(0.25), "those are numbers, not bytes"),
+            "MB for bytes": (_bytes(1e-6), "that is MB"),
+            "counted the frozen layer": (
+                _bytes(float32=4 * ddp._numbers(first=0)),
+                "layer 0 is frozen",
+            ),
+            "forgot the biases": (
+                _bytes(float32=4 * ddp._numbers(bias=0)),
+                "each layer has a bias too",
+            ),
+            "something else": (_bytes(3), "count again"),
+            "float16 like float32": (
+                _bytes(float16=ddp.right_bytes()["float32"]),
+                "2 bytes each",
+            ),
+            "each micro-batch sends": (
+                _bytes(micro_batch=ddp.right_bytes()["float32"]),
+                "three of four micro-batches send nothing",
+            ),
+            "one left open": ({**_bytes(), "float16": ...}, "still open: float16"),
+            "a list": ([1, 2, 3], "wanted a dict"),
+        },
+        "three_logs": {
+            "a and c mixed up": (
+                _logs(a="no sampler epoch", c="same data on all ranks"),
+                "a: compare the two ranks",
+            ),
+            "the metrics missed": (
+                _logs(b="no sampler epoch"),
+                "b: on how many samples",
+            ),
+            "the epochs missed": (
+                _logs(c="metrics of rank 0 only"),
+                "c: compare the two epochs",
+            ),
+            "one called healthy": (_logs(b="no fault"), "each of the three has a"),
+            "other words": (_logs(a="slow"), "a: wanted one of"),
+            "one left open": ({**_logs(), "c": ...}, "still open: c"),
         },
         "pick_device": {
             "unguarded current_accelerator()": (

@@ -5,6 +5,7 @@ One file per notebook. ALL is what the tests walk over.
 
 from gpu_lab.exercises import (
     dataloader_tuning,
+    ddp,
     device_detection,
     hardware_basics,
     measuring,
@@ -20,4 +21,5 @@ ALL: tuple[Exercise, ...] = (
     *measuring.EXERCISES,
     *mixed_precision.EXERCISES,
     *dataloader_tuning.EXERCISES,
+    *ddp.EXERCISES,
 )

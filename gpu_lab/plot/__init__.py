@@ -10,4 +10,5 @@ from gpu_lab.plot.loader import loader_lanes
 from gpu_lab.plot.picture import Picture
 from gpu_lab.plot.rates import matmul_rates, session_spread
 from gpu_lab.plot.roofline import roofline, rooflines
+from gpu_lab.plot.scaling import scaling_fan
 from gpu_lab.plot.sustained import sustained

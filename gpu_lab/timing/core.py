@@ -134,7 +134,7 @@ def interleave(
     clock = clock or clock_for(device)
     rounds = _Rounds(arms, device=device, plan=plan, clock=clock, seed=seed)
     # Virtual time does not see a collection, and collecting takes a tenth of a second.
-    with nullcontext() if rounds.virtual else _no_garbage_collection():
+    with nullcontext() if rounds.virtual else no_garbage_collection():
         rounds.run()
     return tuple(rounds.timing(arm) for arm in arms)
 
@@ -314,7 +314,8 @@ def looks(most: int) -> tuple[int, ...]:
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
+    """Inside, nothing is collected: it would take a tenth of a second somewhere."""
     was_on = gc.isenabled()
     gc.freeze()  # not collect: on a large heap that alone takes a tenth of a second
     gc.disable()

@@ -14,6 +14,7 @@ from gpu_lab import __version__, hardware
 from peers import (
     absolute,
     agreement,
+    allreduce,
     exact,
     honesty,
     loader,
@@ -27,6 +28,7 @@ from peers import (
 # Name -> experiment; those that need a quiet machine most come first.
 EXPERIMENTS = {
     "C5 C6 agreement": agreement,
+    "C7 all-reduce": allreduce,
     "C1 C2 C3 C4 pairs": pairs,
     "C3b absolute": absolute,
     "C8 C10 speed": speed,
