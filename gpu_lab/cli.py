@@ -72,6 +72,7 @@ def parser() -> Parser:
     _explain_command(commands)
     _bench_command(commands)
     _compare_command(commands)
+    _monitor_command(commands)
     return top
 
 
@@ -278,6 +279,25 @@ def _compare(args: argparse.Namespace) -> int:
     from gpu_lab.course import comparing
 
     return comparing.run(args)
+
+
+def _monitor_command(commands: Commands[Parser]) -> None:
+    sub = _add(
+        commands,
+        "monitor",
+        "What host and GPUs do now, a sample a second, until Ctrl-C.",
+        "gpu-lab monitor --log train-monitor.jsonl --seconds 60",
+    )
+    sub.add_argument("--log", type=Path, metavar="FILE", help="append JSON lines")
+    sub.add_argument("--seconds", type=float, help="stop by itself after that long")
+    sub.set_defaults(command=_monitor)
+
+
+def _monitor(args: argparse.Namespace) -> int:
+    from gpu_lab import monitor
+
+    monitor.run(log=args.log, seconds=args.seconds)
+    return 0
 
 
 def _print_pairs(rows: Sequence[tuple[str, str]]) -> None:

@@ -10,6 +10,7 @@ from gpu_lab.exercises import (
     hardware_basics,
     measuring,
     mixed_precision,
+    profiling,
     start_here,
 )
 from gpu_lab.exercises.frame import Exercise, Kind, Verdict
@@ -22,4 +23,5 @@ ALL: tuple[Exercise, ...] = (
     *mixed_precision.EXERCISES,
     *dataloader_tuning.EXERCISES,
     *ddp.EXERCISES,
+    *profiling.EXERCISES,
 )

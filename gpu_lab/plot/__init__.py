@@ -11,4 +11,6 @@ from gpu_lab.plot.picture import Picture
 from gpu_lab.plot.rates import matmul_rates, session_spread
 from gpu_lab.plot.roofline import roofline, rooflines
 from gpu_lab.plot.scaling import scaling_fan
+from gpu_lab.plot.shapes import shapes
 from gpu_lab.plot.sustained import sustained
+from gpu_lab.plot.watched import watched
