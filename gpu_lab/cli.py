@@ -65,6 +65,7 @@ def parser() -> Parser:
     _doctor_command(commands)
     _bench_command(commands)
     _compare_command(commands)
+    _fit_command(commands)
     return top
 
 
@@ -279,6 +280,57 @@ def _fleet(args: argparse.Namespace, runs: list[records.Run]) -> int:
     else:
         print("\n".join(versus.fleet_lines(members)))
     return 0
+
+
+def _fit_command(commands: Commands[Parser]) -> None:
+    sub = _add(
+        commands,
+        "fit",
+        "Will this model run in that memory, how fast? No GPU, no weights needed.",
+        "gpu-lab fit torchvision:resnet50 --batch 64 --precision bf16 --memory 8GiB",
+    )
+    sub.add_argument("model", metavar="MODEL", help="torchvision:NAME or FILE.py:NAME")
+    sub.add_argument("--input", default="", help="8x3x224x224; tokens: 8x128:int")
+    sub.add_argument("--batch", type=int, help="replaces the first size of the inputs")
+    sub.add_argument("--task", default="train", help="train, infer or decode")
+    sub.add_argument("--optimizer", default="adamw", help="sgd, momentum, adamw, …")
+    sub.add_argument("--precision", default="fp32", help="fp32, bf16, bf16-true, …")
+    sub.add_argument("--accumulate", type=int, default=1, help="micro-batches a step")
+    sub.add_argument("--checkpoint", action="store_true", help="run blocks twice")
+    sub.add_argument("--loss", default="cross-entropy", help="or mean")
+    sub.add_argument("--memory", help="such as 8GiB")
+    sub.add_argument("--card", help="as in data/gpus.csv: its memory and its speed")
+    sub.add_argument("--cards", action="store_true", help="a table of all cards")
+    sub.add_argument("--prices", type=Path, help="yours: a CSV file, name and price")
+    sub.add_argument("--link", help="such as thunderbolt4: how much slower than x16")
+    sub.add_argument("--run", help="run folder whose curves give the speed")
+    sub.set_defaults(command=_fit)
+
+
+def _fit(args: argparse.Namespace) -> int:
+    from gpu_lab import fit, show, store
+
+    case = fit.load(args.model, inputs=args.input, batch=args.batch)
+    words = ("task", "optimizer", "precision", "accumulate", "checkpoint", "loss")
+    question = fit.question(
+        case,
+        fit.Setting(**{word: getattr(args, word) for word in words}),
+        memory=args.memory,
+        card=args.card,
+        run=store.load_run(args.run) if args.run else None,
+        link_name=args.link,
+    )
+    if args.cards:
+        rows = fit.card_rows(question.found, prices=fit.prices(args.prices))
+        print(fit.cards_sentence(rows))
+        print(show.Table(rows, fit.COLUMNS))
+        return 0
+    for line in question.lines():
+        print(line, flush=True)
+    for change in show.progress(question.options(), what="options"):
+        if line := question.option_line(change):
+            print(line, flush=True)
+    return EXIT_FINDING if question.said == fit.NOT else 0
 
 
 def _print_pairs(rows: Sequence[tuple[str, str]]) -> None:

@@ -41,6 +41,21 @@ def seconds(value: float | None) -> str:
     return f"{number(value / 1e-9)} ns"
 
 
+def about(value: float | None, *, factor: float) -> str:
+    """Time in seconds as text with no more digits than an error factor leaves.
+
+    Known to 2.5 % two digits, else one; a leading 1 brings its neighbour along.
+    """
+    if value is None:
+        return NOT_AVAILABLE
+    exponent = math.floor(math.log10(value))
+    leading_one = value / 10**exponent < 2
+    places = exponent - (1 if factor < 1.025 or leading_one else 0)
+    rounded = round(value / 10**places) * 10**places
+    step, unit = next((s for s in _TIME_STEPS if s[0] <= rounded), _TIME_STEPS[-1])
+    return f"{rounded / step:.{max(0, round(math.log10(step)) - places)}f} {unit}"
+
+
 def milliseconds(value: float | None) -> str:
     """Time in seconds as a bare number of ms, for a column that names the unit.
 

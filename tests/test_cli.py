@@ -12,7 +12,7 @@ import pytest
 from gpu_lab import bench, cli, facts, hardware, store
 from gpu_lab.course import session
 
-COMMANDS = ("run", "detect", "doctor", "bench")
+COMMANDS = ("run", "detect", "doctor", "bench", "fit")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
