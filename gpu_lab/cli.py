@@ -290,47 +290,47 @@ def _fit_command(commands: Commands[Parser]) -> None:
         "gpu-lab fit torchvision:resnet50 --batch 64 --precision bf16 --memory 8GiB",
     )
     sub.add_argument("model", metavar="MODEL", help="torchvision:NAME or FILE.py:NAME")
-    sub.add_argument("--input", default="", help="8x3x224x224; tokens: 8x128:int")
+    for name, default, text in (
+        ("input", "", "sizes such as 8x3x224x224; tokens: 8x128:int"),
+        ("task", "train", "train, infer or decode (one token)"),
+        ("optimizer", "adamw", "sgd, momentum, adam, adamw, rmsprop, adafactor"),
+        ("precision", "fp32", "fp32, bf16, fp16, bf16-true, fp16-true"),
+        ("loss", "cross-entropy", "cross-entropy or mean"),
+        ("memory", "", "what there is, such as 8GiB"),
+        ("card", "", "name as in data/gpus.csv: its memory and its speed"),
+        ("link", "", "such as thunderbolt4: how much slower than an x16 slot"),
+        ("run", "", "run folder whose curves give the speed"),
+    ):
+        sub.add_argument(f"--{name}", default=default, help=text)
     sub.add_argument("--batch", type=int, help="replaces the first size of the inputs")
-    sub.add_argument("--task", default="train", help="train, infer or decode")
-    sub.add_argument("--optimizer", default="adamw", help="sgd, momentum, adamw, …")
-    sub.add_argument("--precision", default="fp32", help="fp32, bf16, bf16-true, …")
     sub.add_argument("--accumulate", type=int, default=1, help="micro-batches a step")
     sub.add_argument("--checkpoint", action="store_true", help="run blocks twice")
-    sub.add_argument("--loss", default="cross-entropy", help="or mean")
-    sub.add_argument("--memory", help="such as 8GiB")
-    sub.add_argument("--card", help="as in data/gpus.csv: its memory and its speed")
     sub.add_argument("--cards", action="store_true", help="a table of all cards")
     sub.add_argument("--prices", type=Path, help="yours: a CSV file, name and price")
-    sub.add_argument("--link", help="such as thunderbolt4: how much slower than x16")
-    sub.add_argument("--run", help="run folder whose curves give the speed")
     sub.set_defaults(command=_fit)
 
 
 def _fit(args: argparse.Namespace) -> int:
     from gpu_lab import fit, show, store
 
-    case = fit.load(args.model, inputs=args.input, batch=args.batch)
+    run = store.load_run(args.run) if args.run else None
+    place = fit.place(memory=args.memory, card=args.card, run=run, link=args.link)
     words = ("task", "optimizer", "precision", "accumulate", "checkpoint", "loss")
-    question = fit.question(
-        case,
-        fit.Setting(**{word: getattr(args, word) for word in words}),
-        memory=args.memory,
-        card=args.card,
-        run=store.load_run(args.run) if args.run else None,
-        link_name=args.link,
-    )
+    case = fit.load(args.model, inputs=args.input, batch=args.batch)
+    setting = fit.Setting(**{word: getattr(args, word) for word in words})
+    found = fit.predict(case, setting)
     if args.cards:
-        rows = fit.card_rows(question.found, prices=fit.prices(args.prices))
-        print(fit.cards_sentence(rows))
-        print(show.Table(rows, fit.COLUMNS))
+        rows = fit.card_rows(found, prices=fit.prices(args.prices))
+        print(f"{fit.cards_line(rows)}\n{show.Table(rows, fit.COLUMNS)}")
         return 0
-    for line in question.lines():
+    for line in fit.lines(case, setting, found, place):
         print(line, flush=True)
-    for change in show.progress(question.options(), what="options"):
-        if line := question.option_line(change):
-            print(line, flush=True)
-    return EXIT_FINDING if question.said == fit.NOT else 0
+    limit = place.memory_bytes
+    said = fit.verdict(found, limit) if limit else fit.FITS
+    wanted = fit.changes(case, setting) if said != fit.FITS else []
+    for change in show.progress(wanted, what="changes"):
+        print(fit.change_line(case, change, limit, before=found), flush=True)
+    return EXIT_FINDING if said == fit.NOT else 0
 
 
 def _print_pairs(rows: Sequence[tuple[str, str]]) -> None:

@@ -1,140 +1,186 @@
-"""The answer in words: fits or not, the largest batch, and what would help."""
+"""The answer in words: fits or not, the largest batch, what would help, which card."""
 
 from __future__ import annotations
 
+import csv
+import math
 import re
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from gpu_lab import units
-from gpu_lab.fit.memory import Prediction, predict
-from gpu_lab.fit.model import Case
-from gpu_lab.fit.step import Setting
-from gpu_lab.records import GpuLabError
+from gpu_lab import facts, units
+from gpu_lab.bench import ceiling
+from gpu_lab.fit import speed
+from gpu_lab.fit.memory import PARTS, Prediction, predict
+from gpu_lab.fit.step import Case, Setting
+from gpu_lab.records import GpuLabError, Run
 
 FITS, EDGE, NOT = "fits", "on the edge", "does not fit"
+ORDER = (FITS, EDGE, NOT, units.NOT_AVAILABLE)
 SIZES = {"gib": 2**30, "mib": 2**20, "gb": 10**9, "mb": 10**6}
-MOST_BATCH, LOOKS = 2**20, 12
-MOST_ACCUMULATION = 64
+MOST_BATCH, LOOKS = 2**20, 24
+COLUMNS = ("card", "memory", "answer", "step", "TDP", "default wheel", "price")
+Change = tuple[str, Setting, str]
 
 
-class Change(NamedTuple):
-    """One change of the setting and what it costs besides time."""
-
-    what: str
-    setting: Setting
-    cost: str
-
-
-def size_bytes(text: str) -> int:
+def size_bytes(text: str) -> float:
     """Bytes of "8GiB", "24 GB" or "512MiB".
 
     Raises:
         GpuLabError: no such size.
     """
-    match = re.fullmatch(r"([\d.]+)\s*([kmg]i?b)", text.strip().lower())
-    try:
-        found = int(float(match[1]) * SIZES[match[2]]) if match else 0
-    except (KeyError, ValueError):
-        found = 0
-    if found < 1:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mg]i?b)", text.strip().lower())
+    if not match or not float(match[1]):
         raise GpuLabError(f"memory {text!r}; wanted a size such as 8GiB")
-    return found
+    return float(match[1]) * SIZES[match[2]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a step is to run, as far as anybody said; 0 bytes for no memory named."""
+
+    memory_bytes: float = 0.0
+    speed: speed.Speed | None = None
+    link: speed.Link | None = None
+
+
+def place(*, memory: str, card: str, run: Run | None, link: str) -> Place:
+    """The place that the words of a command line name.
+
+    Raises:
+        GpuLabError: a memory, card or link that is none, in one line.
+    """
+    row = ceiling.card(card) if card else None
+    there = _card_bytes(row) if row else 0.0
+    known = speed.of_run(run) if run else speed.of_card(row) if row else None
+    if link and not known:
+        raise GpuLabError("--link needs the speed of a card: try --card or --run")
+    return Place(
+        memory_bytes=size_bytes(memory) if memory else there,
+        speed=known,
+        link=speed.link_of(link) if link else None,
+    )
+
+
+def _card_bytes(row: facts.Row) -> float:
+    return float(row["memory_gb"] or 0) * 2**30
 
 
 def verdict(found: Prediction, memory_bytes: float) -> str:
     """Whether it fits; on the edge when only the allowance decides."""
-    if found.high <= memory_bytes:
-        return FITS
-    return NOT if found.low > memory_bytes else EDGE
+    low, high = found.need
+    return FITS if high <= memory_bytes else NOT if low > memory_bytes else EDGE
 
 
-def largest_batch(
-    case: Case, setting: Setting, memory_bytes: float, *, known: Prediction
-) -> int | None:
-    """Most samples that fit for sure; 0 when not even one, None when any number does.
+def largest_batch(need: Callable[[int], float], limit: float, *, start: int) -> int:
+    """Most samples whose need keeps within the limit; 0 for none, MOST_BATCH at most.
 
-    Memory grows linearly with the batch once activations decide: secants on it.
+    Memory grows in straight pieces: secants, kept between what fits and what does not.
     """
-    needs = {case.batch: known.high}
-
-    def need(batch: int) -> float:
-        if batch not in needs:
-            needs[batch] = predict(case.of_batch(batch), setting).high
-        return needs[batch]
-
-    low, high = 0, MOST_BATCH  # the largest that fits, the smallest that does not
-    batch = case.batch
+    low, high, batch = 0, MOST_BATCH + 1, start
+    known: list[tuple[float, int]] = []
     for _ in range(LOOKS):
-        fits = need(batch) <= memory_bytes
-        low, high = (max(low, batch), high) if fits else (low, min(high, batch))
-        if high - low <= 1:
+        known.append((need(batch), batch))
+        low, high = (batch, high) if known[-1][0] <= limit else (low, batch)
+        if high - low == 1:
             break
-        batch = min(max(_secant(needs, memory_bytes, batch), low + 1), high - 1)
-    return None if low >= MOST_BATCH - 1 else low
+        (y0, x0), (y1, x1) = sorted(known, key=lambda k: abs(k[0] - limit))[:2] * (
+            1 if len(known) > 1 else 2
+        )
+        meets = x0 + (limit - y0) * (x1 - x0) / (y1 - y0) if y1 != y0 else 2 * low
+        batch = int(min(max(meets, low + 1), high - 1, 8 * max(batch, 1)))
+    return low
 
 
-def _secant(needs: dict[int, float], limit: float, batch: int) -> int:
-    """The batch at which the line through the two nearest needs meets the limit."""
-    near = sorted(needs, key=lambda b: abs(needs[b] - limit))[:2]
-    first, second = min(near), max(near)
-    slope = (needs[second] - needs[first]) / max(second - first, 1)
-    if slope <= 0:  # too small to matter yet, or one look so far
-        return batch * 2 if needs[batch] <= limit else batch // 2
-    return int(first + (limit - needs[first]) / slope)
+def changes(case: Case, setting: Setting) -> list[Change]:
+    """What may save memory: the name of a change, the setting with it, its cost."""
+    found = []
+    for given in facts.settings("fit")["changes"] if setting.trains else ():
+        values = {k: case.batch if v == "batch" else v for k, v in given["set"].items()}
+        found.append((given["what"], replace(setting, **values), given["cost"]))
+    return [change for change in found if change[1] != setting]
 
 
-def options(case: Case, setting: Setting) -> Iterator[Change]:
-    """Changes that save memory, each with what it costs besides time."""
-    if not setting.trains:
-        if setting.precision == "fp32":
-            changed = replace(setting, precision="bf16-true")
-            yield Change("bf16 weights", changed, "three digits instead of seven")
-        return
-    if setting.precision == "fp32":
-        changed = replace(setting, precision="bf16")
-        yield Change("bf16 autocast", changed, "coarser rounding")
-    if not setting.checkpoint:
-        changed = replace(setting, checkpoint=True)
-        yield Change("checkpointing", changed, "blocks run twice")
-    if setting.accumulate < case.batch:
-        parts = min(MOST_ACCUMULATION, case.batch)
-        changed = replace(setting, accumulate=parts)
-        yield Change(f"{parts} micro-batches", changed, "BatchNorm sees fewer samples")
-    if setting.optimizer != "sgd":
-        changed = replace(setting, optimizer="sgd")
-        yield Change("plain SGD", changed, "another optimizer, to be tuned again")
-
-
-def option_line(
-    case: Case, change: Change, memory_bytes: float, *, known: Prediction
+def change_line(
+    case: Case, change: Change, memory_bytes: float, *, before: Prediction
 ) -> str:
-    """What one change leads to; empty when the module has no place for it."""
+    """What one change leads to and what it costs; why not, when it cannot be made."""
+    what, setting, cost = change
     try:
-        found = predict(case, change.setting)
-    except GpuLabError:
-        return ""
-    more = found.flop / known.flop - 1 if known.flop else 0.0
-    cost = (
-        f"{change.cost}; {100 * more:+.0f} % FLOP" if abs(more) > 0.005 else change.cost
-    )
-    need = f"{units.memory(found.low)} to {units.memory(found.high)}"
-    return f"  with {change.what:16s} {verdict(found, memory_bytes)}: {need} ({cost})"
+        found = predict(case, setting)
+    except GpuLabError as error:
+        return f"  with {what}: {error}"
+    more = found.flop / before.flop - 1 if before.flop else 0.0
+    cost += f", {100 * more:+.0f} % FLOP" if abs(more) >= 0.005 else ""
+    need = " to ".join(map(units.memory, found.need))
+    return f"  with {what}: {verdict(found, memory_bytes)}, {need}; {cost}"
 
 
-def lines(found: Prediction, memory_bytes: float) -> list[str]:
-    """The answer in the first line, then the split of the peak and the allowance."""
-    need = f"needs {units.memory(found.low)} to {units.memory(found.high)}"
-    if memory_bytes:
-        said = verdict(found, memory_bytes)
-        need = f"{said}: {need}, there are {units.memory(memory_bytes)}"
-    spare = (found.low - found.peak, found.high - found.peak)
-    parts = ("parameters", "gradients", "optimizer", "activations", "temporaries")
-    return [
-        need,
-        *(f"  {part:12s} {units.memory(getattr(found, part)):>11s}" for part in parts),
-        f"  {'tensors':12s} {units.memory(found.peak):>11s}  at the fullest moment",
-        f"  {'allowance':12s} {units.memory(spare[0]):>11s} to {units.memory(spare[1])}"
-        ": CUDA context, rounding, workspaces; stated, not measured",
-    ]
+def lines(
+    case: Case, setting: Setting, found: Prediction, place: Place
+) -> Iterator[str]:
+    """The answer in the first line; the split, the largest batch, seconds, the link."""
+    limit = place.memory_bytes
+    need, there = " to ".join(map(units.memory, found.need)), units.memory(limit)
+    said = f"{verdict(found, limit)}: needs {need}, there are {there}"
+    yield said if limit else f"needs {need}"
+    for part in (*PARTS, "peak"):
+        yield f"  {part:12s} {units.memory(getattr(found, part)):>11s}"
+    spare = " to ".join(units.memory(need - found.peak) for need in found.need)
+    yield f"  allowance    {spare}: CUDA context, rounding, workspaces (stated)"
+    if limit:
+        most = largest_batch(
+            lambda n: predict(case.of_batch(n), setting).need[1],
+            limit,
+            start=case.batch,
+        )
+        yield f"largest batch that fits for sure: {most}"
+    if not place.speed:
+        return
+    step_s = place.speed.step_s(found.work)
+    yield place.speed.sentence(step_s)
+    if place.link and step_s:
+        over = max(0.0, found.need[1] - limit) if limit else 0.0
+        crossing = found.link_bytes + over * facts.settings("fit")["task"][setting.task]
+        factor = place.speed.factor
+        yield speed.link_line(crossing, step_s, factor=factor, link=place.link)
+
+
+def card_rows(found: Prediction, *, prices: dict[str, str]) -> list[tuple[str, ...]]:
+    """Rows of COLUMNS for each card: those that fit first, the fastest of them first."""
+    rows = []
+    for row in facts.table("gpus"):
+        there, memory_bytes = speed.of_card(row), _card_bytes(row)
+        step_s = there.step_s(found.work) if there else None
+        said = verdict(found, memory_bytes) if memory_bytes else ORDER[-1]
+        text = (
+            row["name"],
+            units.memory(memory_bytes or None),
+            said,
+            units.about(step_s, factor=there.factor if there else 1.0),
+            units.power(float(row["tdp_w"]) if row["tdp_w"] else None),
+            "yes" if row["torch_2_14_wheel"].startswith("default") else "no",
+            prices.get(row["name"], ""),
+        )
+        rows.append((ORDER.index(said), step_s or math.inf, text))
+    return [text for *_, text in sorted(rows)]
+
+
+def cards_line(rows: list[tuple[str, ...]]) -> str:
+    """How many cards have room for it, and which of them is the fastest."""
+    fit = [row for row in rows if row[2] == FITS]
+    first = f"; fastest on paper: {fit[0][0]}, about {fit[0][3]} a step" if fit else ""
+    return f"{FITS} on {len(fit)} of {len(rows)} cards of data/gpus.csv{first}"
+
+
+def prices(path: Path | None) -> dict[str, str]:
+    """The reader's own prices: a CSV file with the columns name and price.
+
+    Raises:
+        GpuLabError: other columns, or a card that is not in `data/gpus.csv`.
+    """
+    rows = csv.DictReader(path.read_text("utf-8").splitlines() if path else ())
+    if path and not {"name", "price"} <= set(rows.fieldnames or ()):
+        raise GpuLabError(f"{path}: wanted a CSV file with the columns name and price")
+    return {ceiling.card(row["name"])["name"]: row["price"] for row in rows}

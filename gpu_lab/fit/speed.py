@@ -1,155 +1,192 @@
-"""Seconds of a step on a device that is not here: a roofline for each operator.
+"""Seconds of a step on a device that is not here, and what a link adds to them.
 
-    t(op) = max(FLOP / rate, bytes / bandwidth) + start
+    t(operator) = max(FLOP / rate, bytes / bandwidth) + start
 
-RuntimeEstimator of torch (torch.distributed._tools) has the same model, but needs an
-accelerator; there the sum is also never below what the host needs to launch.
+RuntimeEstimator of torch (torch.distributed._tools) has the same roofline without the
+start, and needs an accelerator.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import re
+import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpu_lab import facts, units
 from gpu_lab.bench import ceiling
 from gpu_lab.fit.work import CONV, MATMUL, MOVE, Op
-from gpu_lab.records import GpuLabError, Measurement
+from gpu_lab.records import GpuLabError, Measurement, Run
 
-Points = tuple[tuple[float, float], ...]  # (FLOP or bytes of a call, rate of a call)
-# Shares of a data sheet's peak that PyTorch reaches, from and to. Products: 70 to 90 %
-# of the peak at their best shape, less at the shapes of a model; memory 85 to 93 %.
-ARITHMETIC_SHARE, MEMORY_SHARE = 0.6, 0.85
-CARD_FACTOR = 2.0  # of the estimate from a data sheet; nobody has checked it closer
-RUN_FACTOR = 1.6  # of an estimate from measured curves: F2 of `make bench`
-CARD_START_S = 6e-6  # host seconds to launch one operator of eager PyTorch
-SHEET = {
-    "float32": "fp32_tflops",
-    "tf32": "tf32_dense_tflops",
-    "float16": "tensor_fp16_bf16_fp32acc_dense_tflops",
-    "bfloat16": "tensor_fp16_bf16_fp32acc_dense_tflops",
-}
+Rates = dict[tuple[str, str], list[tuple[float, float]]]
+PASSES = (MOVE, "host_", "device_")  # names of rows that pass over memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """What a device does, as curves over the size of one call.
+    """What a device does.
 
     Attributes:
-        rates: (kind, dtype) -> FLOP a second over FLOP.
-        memory: bytes a second over bytes.
+        rates: (kind, dtype) -> (FLOP of a call, FLOP a second), ordered; (MOVE, "") is
+            the same for bytes.
         start_s: seconds of an operator that does nothing.
         queues: the host runs ahead: starts and work overlap, as on a GPU.
         factor: the true time lies within a factor of that, either way.
     """
 
     name: str
-    rates: Mapping[tuple[str, str], Points] = field(default_factory=dict)
-    memory: Points
+    rates: Rates
     start_s: float
-    queues: bool = True
-    factor: float = CARD_FACTOR
+    queues: bool
+    factor: float
 
     def step_s(self, work: Counter[Op]) -> float | None:
         """Seconds of all operators; None where the rate of one dtype is not known."""
-        busy_s = starts_s = 0.0
-        for op, times in work.items():
-            one_s = self._busy_s(op)
-            if one_s is None:
-                return None
-            busy_s += times * one_s
-            starts_s += times * self.start_s
+        known = {dtype for kind, dtype in self.rates if kind == MATMUL}
+        if not {op.dtype for op in work if op.flop} <= known:
+            return None
+        busy_s = sum(times * self._busy_s(op) for op, times in work.items())
+        starts_s = work.total() * self.start_s
         return max(busy_s, starts_s) if self.queues else busy_s + starts_s
 
-    def _busy_s(self, op: Op) -> float | None:
-        moving_s = op.size_bytes / _at(self.memory, op.size_bytes)
+    def _busy_s(self, op: Op) -> float:
+        moving_s = op.size_bytes / _at(self.rates[MOVE, ""], op.size_bytes)
         if not op.flop:
             return moving_s
-        points = self.rates.get((op.kind, op.dtype))
-        points = points or self.rates.get((MATMUL, op.dtype))
-        return max(moving_s, op.flop / _at(points, op.flop)) if points else None
+        points = self.rates.get((op.kind, op.dtype)) or self.rates[MATMUL, op.dtype]
+        return max(moving_s, op.flop / _at(points, op.flop))
+
+    def sentence(self, step_s: float | None) -> str:
+        """The estimate with its interval, no digit more than the method has."""
+        if step_s is None:
+            return f"step: n/a, no rate for one of its dtypes is known of {self.name}"
+        scales = (1.0, 1 / self.factor, self.factor)
+        about = [units.about(step_s * f, factor=self.factor) for f in scales]
+        how = f"each operator on the roofline of {self.name}"
+        return f"step: about {about[0]}, within {about[1]} to {about[2]} ({how})"
 
 
-def _at(points: Points, size: float) -> float:
+def _at(points: list[tuple[float, float]], size: float) -> float:
     """Rate at a size: power laws between the points, constant outside them."""
-    if size <= points[0][0] or len(points) == 1:
-        return points[0][1]
     for (x0, y0), (x1, y1) in itertools.pairwise(points):
         if size <= x1:
-            share = math.log(size / x0) / math.log(x1 / x0)
-            return y0 * (y1 / y0) ** share
+            share = max(0.0, math.log(max(size, 1) / x0) / math.log(x1 / x0))
+            return float(y0 * (y1 / y0) ** share)
     return points[-1][1]
 
 
 def of_card(row: facts.Row) -> Speed | None:
     """Speed of a card of `data/gpus.csv`; None where its numbers are not known."""
-    bandwidth = float(row["memory_bandwidth_gb_s"] or 0) * 1e9
-    peaks = {dtype: _peak(row, dtype) for dtype in SHEET}
-    if not (bandwidth and peaks["float32"]):
+    given = facts.settings("fit")["card"]
+    rates: Rates = {}
+    for dtype, column in facts.settings("fit")["peaks"].items():
+        derived = ceiling.peak(row["name"], dtype=dtype).value
+        if peak := derived or 1e12 * float(row[column] or 0):
+            rates[MATMUL, dtype] = [(1.0, given["arithmetic"] * peak)]
+    if not ((MATMUL, "float32") in rates and row["memory_bandwidth_gb_s"]):
         return None
-    rates = {(MATMUL, d): ((1.0, p * ARITHMETIC_SHARE),) for d, p in peaks.items() if p}
-    if peaks["tf32"]:  # cuDNN's default for float32, not that of products
-        rates[CONV, "float32"] = rates[MATMUL, "tf32"]
-    memory = ((1.0, bandwidth * MEMORY_SHARE),)
-    return Speed(name=row["name"], rates=rates, memory=memory, start_s=CARD_START_S)
+    moved = given["memory"] * 1e9 * float(row["memory_bandwidth_gb_s"])
+    # TF32 is cuDNN's default for float32, not that of products.
+    convolved = rates.get((MATMUL, "tf32"), rates[MATMUL, "float32"])
+    rates |= {(MOVE, ""): [(1.0, moved)], (CONV, "float32"): convolved}
+    start_s, factor = given["start_s"], given["factor"]
+    return Speed(
+        name=row["name"], rates=rates, start_s=start_s, queues=True, factor=factor
+    )
 
 
-def _peak(row: facts.Row, dtype: str) -> float:
-    derived = ceiling.peak(row["name"], dtype=dtype).value
-    return derived or float(row[SHEET[dtype]] or 0) * 1e12
+def of_run(run: Run) -> Speed:
+    """Speed of the device of a run, from all rows of its sessions."""
+    on = run.first.device
+    rows = [m for s in run.sessions for m in s.measurements if m.device == on]
+    return of_rows(run.name, rows, queues=run.first.machine.device(on).is_gpu)
 
 
 def of_rows(name: str, rows: Iterable[Measurement], *, queues: bool) -> Speed:
-    """Speed of the machine on which these rows were taken.
-
-    Used are products ("matmul…", "product…", "conv…"), passes over memory ("…copy",
-    "…triad", "add…") and "launch".
+    """Speed that timed rows show: products, convolutions, passes, "launch".
 
     Raises:
         GpuLabError: no timed product, or no pass over memory.
     """
-    rates: dict[tuple[str, str], dict[float, float]] = {}
-    memory: dict[float, float] = {}
-    start_s = CARD_START_S
+    rates: Rates = {}
+    start_s = facts.settings("fit")["card"]["start_s"]
     for row in rows:
-        if not (row.available and row.median_s):
-            continue
-        if row.name == "launch":
-            start_s = row.median_s
-        elif row.work_unit == "FLOP" and row.work and row.rate:
-            kind = CONV if row.name.startswith(CONV) else MATMUL
-            dtype = str(row.settings.get("dtype", "float32"))
-            rates.setdefault((kind, dtype), {})[row.work] = row.rate
-        elif row.work_unit == "byte" and row.work and row.rate and _is_memory(row):
-            memory[row.work] = row.rate
-    if not (rates and memory):
+        kind = CONV if row.name.startswith(CONV) else MATMUL
+        key = (kind, str(row.settings.get("dtype", "float32")))
+        if row.work_unit == "byte":
+            key = (MOVE, "") if row.name.startswith(PASSES) else ("link", "")
+        if row.available and row.work:
+            taken_s = statistics.median(row.deciding_s)
+            rates.setdefault(key, []).append((row.work, row.work / taken_s))
+        elif row.available and row.name == "launch":
+            start_s = statistics.median(row.deciding_s)
+    if not {(MOVE, ""), (MATMUL, "float32")} <= set(rates):
         raise GpuLabError(f"{name}: wanted timed rows of products and of copies")
+    ordered = {key: sorted(points) for key, points in rates.items()}
+    factor = facts.settings("fit")["run"]["factor"]
     return Speed(
-        name=name,
-        rates={k: tuple(sorted(v.items())) for k, v in rates.items()},
-        memory=tuple(sorted(memory.items())),
-        start_s=start_s,
-        queues=queues,
-        factor=RUN_FACTOR,
+        name=name, rates=ordered, start_s=start_s, queues=queues, factor=factor
     )
 
 
-def _is_memory(row: Measurement) -> bool:
-    return row.name.startswith((MOVE, "host_", "device_"))
+class Link(NamedTuple):
+    """Bytes a second of a link, host to device: lowest and highest published."""
+
+    name: str
+    low: float
+    high: float
 
 
-def sentence(there: Speed, step_s: float | None) -> str:
-    """The estimate with its interval, no digit more than the method has."""
-    if step_s is None:
-        return f"step: {units.NOT_AVAILABLE} (no rate for a dtype on {there.name})"
-    low, middle, high = (
-        units.about(step_s * f, factor=there.factor)
-        for f in (1 / there.factor, 1.0, there.factor)
+def link_of(name: str) -> Link:
+    """A link of `data/links.csv` by its name or a part of it: "thunderbolt4".
+
+    Raises:
+        GpuLabError: no link or several are named so.
+    """
+    known = [r for r in facts.table("links") if r["theoretical_gb_s_per_direction"]]
+    near = [r for r in known if _plain(name) in _plain(r["link"])]
+    rows = [r for r in near if _plain(name) == _plain(r["link"])] or near
+    if len(rows) != 1:
+        number = "several links" if rows else "no link"
+        names = ", ".join(r["link"] for r in rows or known)
+        raise GpuLabError(f"{number} {name!r} in data/links.csv: {names}")
+    low, high = facts.settings("fit")["link"]["unpublished"]
+    most = float(rows[0]["theoretical_gb_s_per_direction"])
+    low = float(rows[0]["h2d_gb_s_min"] or low * most)
+    return Link(
+        rows[0]["link"], 1e9 * low, 1e9 * float(rows[0]["h2d_gb_s_max"] or high * most)
     )
-    return (
-        f"step: about {middle}, {low} to {high} (roofline of each operator on "
-        f"{there.name}, good to a factor of {there.factor:g})"
-    )
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"\.0(?!\d)|[^a-z0-9]", "", name.lower())
+
+
+def slowdown(
+    size_bytes: float, step_s: float, *, factor: float, link: Link, slot: Link
+) -> tuple[float, float]:
+    """Time behind a link over time in a slot: least and most.
+
+    Least: copies behind the computation, the card as slow and the link as fast as may
+    be. Most: one after the other, the card fast and the link slow.
+    """
+    slow_s, fast_s = step_s * factor, step_s / factor
+    least = [max(slow_s, size_bytes / r.high) for r in (link, slot)]
+    most = [fast_s + size_bytes / r for r in (link.low, slot.high)]
+    return least[0] / least[1], most[0] / most[1]
+
+
+def link_line(size_bytes: float, step_s: float, *, factor: float, link: Link) -> str:
+    """The loss in one sentence, with both ends of what is known."""
+    given = facts.settings("fit")["link"]
+    slot = link_of(given["slot"])
+    least, most = slowdown(size_bytes, step_s, factor=factor, link=link, slot=slot)
+    said = f"{units.ratio(least)} to {units.ratio(most)} the time"
+    if most < given["no_loss"]:
+        said = "no loss to be seen, also with copies that wait"
+    moved = f"{units.memory(size_bytes)} a step at {units.bandwidth(link.low)}"
+    return f"{link.name} against {slot.name}: {said} ({moved})"

@@ -1,38 +1,66 @@
-"""One step of any module: the same lines on fake tensors and on real ones."""
+"""Which module is asked about, and one step of it: on fake tensors and on real ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import difflib
+import functools
+import inspect
+import re
+import runpy
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from gpu_lab import facts
 from gpu_lab.records import GpuLabError
 
-# Word -> class of torch.optim and its arguments.
-OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "sgd": ("SGD", {}),
-    "momentum": ("SGD", {"momentum": 0.9}),
-    "adam": ("Adam", {}),
-    "adamw": ("AdamW", {}),
-    "rmsprop": ("RMSprop", {}),
-    "adafactor": ("Adafactor", {}),
-}
-# Word -> dtype of autocast; "…-true" also keeps the weights in it.
-PRECISIONS = {
-    "fp32": "",
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "bf16-true": "bfloat16",
-    "fp16-true": "float16",
-}
-TASKS = ("train", "infer", "decode")
-LOSSES = ("cross-entropy", "mean")
+IMAGE = "1x3x224x224"  # what the classifiers of torchvision take
+DTYPES = {None: "float32", "int": "int64"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A module with the inputs it gets; no weights are loaded for it.
+
+    Attributes:
+        make: builds the module, on whatever device or fake mode is active.
+        inputs: (sizes, dtype) of each argument; the first size is the batch.
+    """
+
+    name: str
+    make: Callable[[], Any]
+    inputs: tuple[tuple[tuple[int, ...], str], ...]
+
+    @property
+    def batch(self) -> int:
+        """Samples of one step."""
+        return self.inputs[0][0][0]
+
+    def of_batch(self, batch: int, *, one_token: bool = False) -> Case:
+        """The same with so many samples; of texts (rows of integers) one position."""
+        sized = tuple(
+            ((batch, 1) if one_token and kind == "int64" else (batch, *sizes[1:]), kind)
+            for sizes, kind in self.inputs
+        )
+        return replace(self, inputs=sized)
+
+    def tensors(self) -> list[Any]:
+        """The inputs, all ones."""
+        import torch
+
+        return [torch.ones(s, dtype=getattr(torch, kind)) for s, kind in self.inputs]
+
+    def __str__(self) -> str:
+        """Name and sizes, as the user types them."""
+        sizes = ",".join("x".join(map(str, s)) for s, _ in self.inputs)
+        return f"{self.name} with inputs {sizes}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """How a module is run.
+    """How a module is run; `data/fit.toml` holds the words.
 
     Attributes:
         task: "train", or without gradients "infer" and "decode" (one token).
@@ -53,16 +81,10 @@ class Setting:
 
     def __post_init__(self) -> None:
         """Refuse words that nobody knows, naming those that exist."""
-        for what, known in (
-            ("task", TASKS),
-            ("optimizer", tuple(OPTIMIZERS)),
-            ("precision", tuple(PRECISIONS)),
-            ("loss", LOSSES),
-        ):
-            if getattr(self, what) not in known:
-                raise GpuLabError(
-                    f"{what} {getattr(self, what)!r}; wanted one of {', '.join(known)}"
-                )
+        for what in ("task", "optimizer", "precision", "loss"):
+            found, known = getattr(self, what), facts.settings("fit")[what]
+            if found not in known:
+                raise GpuLabError(f"{what} {found!r}; wanted one of {', '.join(known)}")
         if self.accumulate < 1:
             raise GpuLabError(f"accumulate {self.accumulate}; wanted 1 or more")
 
@@ -72,46 +94,102 @@ class Setting:
         return self.task == "train"
 
     @property
-    def cast(self) -> str:
-        """Dtype that inputs and weights are converted to; "" for none."""
-        true = self.precision.endswith("-true")
-        return PRECISIONS[self.precision] if true else ""
+    def whole(self) -> bool:
+        """True when the weights have the dtype of the precision too."""
+        return self.precision.endswith("-true")
 
 
-def prepared(model: Any, setting: Setting) -> Any:
-    """The module in its mode and precision, its blocks wrapped where asked."""
+def load(spec: str, *, inputs: str = "", batch: int | None = None) -> Case:
+    """The case that a specification names; the module itself is made later.
+
+    Args:
+        spec: "torchvision:NAME" or "FILE.py:NAME", NAME() giving the module.
+        inputs: sizes such as "8x3x224x224", several with commas; ":int" for tokens.
+        batch: replaces the first size of each input.
+
+    Raises:
+        GpuLabError: a specification or inputs that are none, in one line.
+    """
+    place, _, name = spec.rpartition(":")
+    make = _from_torchvision if place == "torchvision" else _from_file
+    inputs = inputs or (IMAGE if place == "torchvision" else "")
+    if place != "torchvision" and not place.endswith(".py"):
+        raise GpuLabError(f"model {spec!r}; wanted torchvision:NAME or FILE.py:NAME")
+    if batch is not None and batch < 1:
+        raise GpuLabError(f"batch {batch}; wanted 1 or more")
+    made = functools.partial(make, place, name)
+    case = Case(name=spec, make=made, inputs=tuple(map(_input, inputs.split(","))))
+    return case.of_batch(batch) if batch else case
+
+
+def _input(text: str) -> tuple[tuple[int, ...], str]:
     import torch
 
-    if setting.cast:
-        model = model.to(getattr(torch, setting.cast))
-    if not setting.trains:
-        return model.eval()
-    if setting.checkpoint:
+    match = re.fullmatch(r"([1-9]\d*(?:x[1-9]\d*)*)(?::(\w+))?", text.strip())
+    kind = DTYPES.get(match[2], match[2]) if match else ""
+    if not match or not isinstance(getattr(torch, kind, 0), torch.dtype):
+        wanted = "sizes such as --input 8x3x224x224, for tokens 8x128:int"
+        raise GpuLabError(f"input {text!r}; wanted {wanted}")
+    return tuple(map(int, match[1].split("x"))), kind
+
+
+def _from_torchvision(_place: str, name: str) -> Any:
+    """A module of torchvision's that fetches no weights, also not for a part of it."""
+    from torchvision import models
+
+    if name not in models.list_models():
+        near = difflib.get_close_matches(name, models.list_models()) or ["none"]
+        raise GpuLabError(f"no model {name!r} in torchvision; near: {', '.join(near)}")
+    builder = models.get_model_builder(name)
+    known = inspect.signature(builder).parameters
+    return builder(**dict.fromkeys({"weights", "weights_backbone"} & set(known)))
+
+
+def _from_file(place: str, name: str) -> Any:
+    sys.path.insert(0, str(Path(place).parent))  # as `python FILE.py` does
+    found = runpy.run_path(place)
+    if not callable(found.get(name)):
+        raise GpuLabError(f"{place}: no function {name!r} in it")
+    return found[name]()
+
+
+def prepared(model: Any, setting: Setting) -> tuple[Any, Any]:
+    """The module in its mode and precision, and its optimizer; None if none learns.
+
+    Raises:
+        GpuLabError: no module, or one without blocks to checkpoint.
+    """
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        raise GpuLabError(f"wanted a torch.nn.Module, found {type(model).__name__}")
+    model = model.to(_dtype(setting)) if setting.whole else model
+    if setting.checkpoint and setting.trains:
         _checkpoint(model)
-    return model.train()
-
-
-def optimizer_of(model: Any, setting: Setting) -> Any:
-    """The optimizer over all parameters that learn; None without training."""
-    import torch
-
     learning = [p for p in model.parameters() if p.requires_grad]
     if not (setting.trains and learning):
-        return None
-    name, given = OPTIMIZERS[setting.optimizer]
-    make = getattr(torch.optim, name)
-    return make(learning, lr=1e-3, foreach=setting.foreach, **given)
+        return model.eval(), None
+    given = dict(facts.settings("fit")["optimizer"][setting.optimizer])
+    make = getattr(torch.optim, given.pop("class"))
+    return model.train(), make(learning, lr=1e-3, foreach=setting.foreach, **given)
+
+
+def _dtype(setting: Setting) -> Any:
+    import torch
+
+    return getattr(torch, facts.settings("fit")["precision"][setting.precision])
 
 
 def micro_step(model: Any, inputs: Sequence[Any], setting: Setting) -> Any:
     """Forward and, when training, backward pass of one micro-batch; its output."""
     import torch
 
-    if setting.cast:
-        kind = getattr(torch, setting.cast)
-        inputs = [t.to(kind) if t.is_floating_point() else t for t in inputs]
+    kind, dtype = inputs[0].device.type, _dtype(setting)
+    cast = dtype != torch.float32 and not setting.whole
+    if setting.whole:
+        inputs = [x.to(dtype) if x.is_floating_point() else x for x in inputs]
     with torch.set_grad_enabled(setting.trains):
-        with _autocast(setting, inputs[0].device.type):
+        with torch.autocast(kind, dtype=dtype if cast else None, enabled=cast):
             output = model(*inputs)
             if not setting.trains:
                 return output
@@ -120,14 +198,11 @@ def micro_step(model: Any, inputs: Sequence[Any], setting: Setting) -> Any:
     return None
 
 
-@contextmanager
-def _autocast(setting: Setting, device_type: str) -> Iterator[None]:
-    import torch
-
-    name = "" if setting.cast else PRECISIONS[setting.precision]
-    kind = getattr(torch, name) if name else None
-    with torch.autocast(device_type, dtype=kind, enabled=bool(name)):
-        yield
+def finish(optimizer: Any) -> None:
+    """What ends a step: new parameters, no gradients."""
+    if optimizer:
+        optimizer.step()
+        optimizer.zero_grad()
 
 
 def loss_of(output: Any, kind: str) -> Any:
@@ -139,25 +214,20 @@ def loss_of(output: Any, kind: str) -> Any:
     from torch.utils._pytree import tree_leaves
 
     tensors = [t for t in tree_leaves(output) if isinstance(t, torch.Tensor)]
-    parts = [_loss(t, kind) for t in tensors if t.is_floating_point()]
-    if not parts:
+    losses = [_loss(t, kind) for t in tensors if t.is_floating_point()]
+    if not losses:
         raise GpuLabError("the model returns no floating-point tensor to train on")
-    return sum(parts[1:], parts[0])
+    return sum(losses[1:], losses[0])
 
 
 def _loss(output: Any, kind: str) -> Any:
     import torch
-    from torch.nn import functional
 
-    if output.ndim == 0:
-        return output
-    if kind == "mean" or output.ndim == 1:
-        return output.float().mean()
+    if output.ndim < 2 or kind == "mean":
+        return output.float().mean() if output.ndim else output
     rows = output if output.ndim == 4 else output.flatten(0, -2)
-    targets = torch.zeros(
-        (rows.shape[0], *rows.shape[2:]), dtype=torch.int64, device=rows.device
-    )
-    return functional.cross_entropy(rows, targets)
+    classes = torch.zeros_like(rows[:, 0], dtype=torch.int64)
+    return torch.nn.functional.cross_entropy(rows, classes)
 
 
 def blocks(model: Any) -> list[Any]:
@@ -167,20 +237,16 @@ def blocks(model: Any) -> list[Any]:
     lists, found = (nn.Sequential, nn.ModuleList), []
     for child in model.children():
         listed = type(model) in lists and type(child) not in lists
-        whole = listed and any(True for _ in child.children())
-        found += [child] if whole else blocks(child)
+        found += [child] if listed and list(child.children()) else blocks(child)
     return found
 
 
 def _checkpoint(model: Any) -> None:
-    from torch.distributed.algorithms._checkpoint import checkpoint_wrapper as wrapper
+    from torch.distributed.algorithms._checkpoint import checkpoint_wrapper as torchs
 
-    chosen = {id(block) for block in blocks(model)}
+    chosen = blocks(model)
     if not chosen:
         raise GpuLabError("nothing to checkpoint: no list of blocks in this model")
-    wrapper.apply_activation_checkpointing(
-        model,
-        # Random states are kilobytes, and fake tensors have none.
-        lambda m: wrapper.checkpoint_wrapper(m, preserve_rng_state=False),
-        check_fn=lambda m: id(m) in chosen,
-    )
+    # Random states are kilobytes, and no fake tensor has any.
+    wrap = functools.partial(torchs.checkpoint_wrapper, preserve_rng_state=False)
+    torchs.apply_activation_checkpointing(model, wrap, lambda part: part in chosen)

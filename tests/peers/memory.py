@@ -16,16 +16,17 @@ from typing import Any
 
 from gpu_lab import fit, timing, units
 from peers import rules, work
+from peers.probe import probe
 from peers.report import Progress, Result
 
 MODELS = "tests/peers/models.py"
 INPUTS = {
     "torchvision:resnet50": "4x3x224x224",
-    "torchvision:vit_b_16": "2x3x224x224",
-    "torchvision:convnext_tiny": "2x3x224x224",
-    f"{MODELS}:gpt": "8x256:int",
+    "torchvision:vit_b_16": "4x3x224x224",
+    "torchvision:convnext_tiny": "4x3x224x224",
+    f"{MODELS}:gpt": "4x256:int",
     f"{MODELS}:lstm": "16x64:int",
-    f"{MODELS}:mlp": "256x512",
+    f"{MODELS}:mlp": "1024x512",
 }
 # Setting of each pair: precision, optimizer, checkpointing.
 SETTINGS = {
@@ -43,9 +44,7 @@ LOG, HELD = 0.25, 0.8
 
 def run(full: bool, progress: Progress) -> dict[str, Any]:
     """Each pair predicted and run, with the speed of this machine measured first."""
-    speed = fit.of_rows(
-        "here", fit.probe(device=work.CPU, plan=PLAN[full]), queues=False
-    )
+    speed = fit.of_rows("here", probe(device=work.CPU, plan=PLAN[full]), queues=False)
     pairs = [(name, words) for name in INPUTS for words in SETTINGS[short(name)]]
     return {
         f"{short(name)} {words}": pair(name, words, speed, 3.0 if full else 1.0)

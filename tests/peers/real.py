@@ -12,20 +12,22 @@ import psutil
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from gpu_lab.fit import model, step
+from gpu_lab.fit import step
 
 STEPS = 2  # the second has the optimizer's states
+FEWEST = 4
 
 
 def main(words: list[str]) -> None:
     """Print a JSON object with what the setting of the command line really takes."""
+    torch.set_num_threads(1)  # then CPU time is what a step takes on an idle machine
     given = json.loads(words[0])
-    case = model.load(given["model"], inputs=given["inputs"])
+    case = step.load(given["model"], inputs=given["inputs"])
     setting = step.Setting(**given["setting"])
     print(json.dumps(once(case, setting, seconds=given["seconds"])))
 
 
-def once(case: model.Case, setting: step.Setting, *, seconds: float) -> dict[str, Any]:
+def once(case: step.Case, setting: step.Setting, *, seconds: float) -> dict[str, Any]:
     """Both peaks in bytes and the times of steps in seconds."""
     before = psutil.Process().memory_info().rss
     times_s = timed(case, setting, seconds)
@@ -46,13 +48,20 @@ def peak(found: Any) -> int:
     return most
 
 
-def steps(case: model.Case, setting: step.Setting, number: int) -> None:
-    """A model from nothing, and so many of its steps."""
+def made(case: step.Case, setting: step.Setting) -> tuple[Any, Any, list[Any]]:
+    """A model from nothing, its optimizer, and random inputs of one micro-batch."""
     torch.manual_seed(0)
     part = case.of_batch(-(-case.batch // setting.accumulate))
-    module = step.prepared(part.make(), setting)
-    optimizer = step.optimizer_of(module, setting)
-    inputs = part.tensors()
+    module, optimizer = step.prepared(part.make(), setting)
+    inputs = [
+        t.normal_() if t.is_floating_point() else t.random_(2) for t in part.tensors()
+    ]
+    return module, optimizer, inputs
+
+
+def steps(case: step.Case, setting: step.Setting, number: int) -> None:
+    """So many steps of a new model."""
+    module, optimizer, inputs = made(case, setting)
     for _ in range(number):
         whole(module, inputs, setting, optimizer)
 
@@ -63,23 +72,18 @@ def whole(
     """One step with all its micro-batches."""
     for _ in range(setting.accumulate):
         step.micro_step(module, inputs, setting)
-    if optimizer:
-        optimizer.step()
-        optimizer.zero_grad()
+    step.finish(optimizer)
 
 
-def timed(case: model.Case, setting: step.Setting, seconds: float) -> list[float]:
-    """Seconds of each step after the first two, for about so long."""
-    torch.manual_seed(0)
-    module = step.prepared(case.make(), setting)
-    optimizer = step.optimizer_of(module, setting)
-    inputs = case.tensors()
+def timed(case: step.Case, setting: step.Setting, seconds: float) -> list[float]:
+    """CPU seconds of each step but the first, for about so long."""
+    module, optimizer, inputs = made(case, setting)
     found: list[float] = []
-    while len(found) < 5 or sum(found) < seconds:
-        start = time.perf_counter()
+    while len(found) < FEWEST or sum(found) < seconds:
+        start = time.process_time()
         whole(module, inputs, setting, optimizer)
-        found.append(time.perf_counter() - start)
-    return found[STEPS:]
+        found.append(time.process_time() - start)
+    return found[1:]
 
 
 if __name__ == "__main__":
