@@ -131,7 +131,7 @@ def test_accumulation_shares_the_samples_and_keeps_the_flop() -> None:
 def test_a_foreach_optimizer_takes_room_for_all_parameters_at_once() -> None:
     big = case(lambda: layers(6), f"1x{WIDTH}")
     each, together = (
-        fit.predict(big, fit.Setting(foreach=foreach)) for foreach in (False, True)
+        fit.predict(big, fit.Setting(on_cpu=on_cpu)) for on_cpu in (True, False)
     )
     assert together.peak - each.peak > 4 * WEIGHTS * 4
 

@@ -21,7 +21,8 @@ from gpu_lab.records import GpuLabError, first_line
 
 PARTS = ("parameters", "gradients", "optimizer", "activations", "temporaries")
 LOSS_BYTES, TOKEN_BYTES = 4, 8
-RNN_RESERVE = 6  # numbers that a recurrent layer keeps for each number of its output
+# What a recurrent layer keeps for each number of its output: oneDNN's, read there.
+RNN_BYTES, RNN_NUMBERS = 26.4, 9.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +78,10 @@ def _tracked(case: Case, setting: Setting) -> Prediction:
     import torch
     from torch.distributed._tools.mem_tracker import _MemRefType as Kind
 
-    tracker, recorder, inputs = _tracker(), work.recorder(), case.tensors()
+    tracker, recorder = _tracker(on_cpu=setting.on_cpu), work.recorder()
+    inputs = case.tensors()
     # torch draws until all numbers are small enough: fake ones never say that they are.
-    undrawn = mock.Mock(side_effect=lambda tensor, *_: tensor)
+    undrawn = mock.Mock(side_effect=lambda t, *_, **__: t)
     with mock.patch.object(torch.nn.init, "_no_grad_trunc_normal_", undrawn):
         model, optimizer = step.prepared(case.make(), setting)
     for p in model.parameters() if optimizer else ():
@@ -122,12 +124,13 @@ def _bytes(tree: Any) -> int:
     return sum(t.nbytes for t in tree_leaves(tree) if hasattr(t, "nbytes"))
 
 
-def _tracker() -> Any:
+def _tracker(*, on_cpu: bool) -> Any:
     """MemTracker that also sees what two operators take inside."""
     import torch
     from torch.distributed._tools.mem_tracker import MemTracker
 
-    aten = torch.ops.aten
+    rnn = torch.ops.aten.mkldnn_rnn_layer.default
+    convolved = torch.ops.aten.convolution_backward.default
 
     class Tracker(MemTracker):
         def __torch_dispatch__(
@@ -135,16 +138,23 @@ def _tracker() -> Any:
         ) -> Any:
             out = super().__torch_dispatch__(func, types, args, kwargs)
             with self:
-                if func is aten.mkldnn_rnn_layer.default and args[15]:
-                    kept = torch.empty(RNN_RESERVE * out[0].numel())
-                    return (*out[:3], kept)  # for the backward pass
-                if func is aten.convolution_backward.default:  # copies of oneDNN
-                    grad, x, weight = map(_bytes, args[:3])
-                    most = max(2 * x - weight, x + grad, weight)
-                    torch.empty(most, dtype=torch.uint8)
+                if func is rnn and args[15]:  # kept for the backward pass
+                    one = RNN_BYTES + RNN_NUMBERS * out[0].element_size()
+                    kept = torch.empty(int(one * out[0].numel()), dtype=torch.uint8)
+                    return (*out[:3], kept)
+                if func is convolved and on_cpu:
+                    torch.empty(_copies(*args[:3], args[9]), dtype=torch.uint8)
             return out
 
     return Tracker()
+
+
+def _copies(grad: Any, x: Any, weight: Any, groups: int) -> int:
+    """Bytes that oneDNN's backward convolution takes beside its results, as seen."""
+    if groups == x.shape[1] > 1:  # weights and their gradient in blocks of 16 x 16
+        whole = weight.element_size() == 4
+        return int(256 * weight.nbytes if whole else 768 * weight.nbytes + 9 * x.nbytes)
+    return int(max(2 * x.nbytes - weight.nbytes, x.nbytes + grad.nbytes, weight.nbytes))
 
 
 @contextmanager

@@ -68,7 +68,8 @@ class Setting:
         accumulate: micro-batches of one step, each with its share of the samples.
         checkpoint: blocks keep their input only and run again in the backward pass.
         loss: "cross-entropy" over the classes of each output, or their "mean".
-        foreach: the optimizer takes all parameters at once, as torch does on a GPU.
+        on_cpu: the optimizer takes one parameter after the other, and convolutions
+            copy, as torch does on a CPU.
     """
 
     task: str = "train"
@@ -77,7 +78,7 @@ class Setting:
     accumulate: int = 1
     checkpoint: bool = False
     loss: str = "cross-entropy"
-    foreach: bool = True
+    on_cpu: bool = False
 
     def __post_init__(self) -> None:
         """Refuse words that nobody knows, naming those that exist."""
@@ -171,7 +172,7 @@ def prepared(model: Any, setting: Setting) -> tuple[Any, Any]:
         return model.eval(), None
     given = dict(facts.settings("fit")["optimizer"][setting.optimizer])
     make = getattr(torch.optim, given.pop("class"))
-    return model.train(), make(learning, lr=1e-3, foreach=setting.foreach, **given)
+    return model.train(), make(learning, lr=1e-3, foreach=not setting.on_cpu, **given)
 
 
 def _dtype(setting: Setting) -> Any:

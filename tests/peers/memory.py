@@ -67,7 +67,7 @@ def setting(words: str) -> fit.Setting:
         precision=precision,
         optimizer=optimizer,
         checkpoint="ckpt" in more,
-        foreach=False,
+        on_cpu=True,
     )
 
 
