@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from gpu_lab import facts, units
 from gpu_lab.bench import ceiling
-from gpu_lab.fit.work import CONV, MATMUL, MOVE, Op
+from gpu_lab.fit.work import ATTENTION, CONV, DEPTHWISE, MATMUL, MOVE, Op
 from gpu_lab.records import GpuLabError, Measurement, Run
 
 Rates = dict[tuple[str, str], list[tuple[float, float]]]
@@ -115,13 +115,15 @@ def of_rows(name: str, rows: Iterable[Measurement], *, queues: bool) -> Speed:
     rates: Rates = {}
     start_s = facts.settings("fit")["card"]["start_s"]
     for row in rows:
-        kind = CONV if row.name.startswith(CONV) else MATMUL
+        kind = row.name.split("_")[0]
+        kind = kind if kind in (CONV, DEPTHWISE, ATTENTION) else MATMUL
         key = (kind, str(row.settings.get("dtype", "float32")))
         if row.work_unit == "byte":
             key = (MOVE, "") if row.name.startswith(PASSES) else ("link", "")
         if row.available and row.work:
             taken_s = statistics.median(row.deciding_s)
-            rates.setdefault(key, []).append((row.work, row.work / taken_s))
+            one = row.work / float(row.settings.get("operators", 1))
+            rates.setdefault(key, []).append((one, row.work / taken_s))
         elif row.available and row.name == "launch":
             start_s = statistics.median(row.deciding_s)
     if not {(MOVE, ""), (MATMUL, "float32")} <= set(rates):
