@@ -311,25 +311,32 @@ def _fit_command(commands: Commands[Parser]) -> None:
 
 
 def _fit(args: argparse.Namespace) -> int:
-    from gpu_lab import fit, show, store
+    from gpu_lab import bench, facts, fit, show, store, units
 
-    run = store.load_run(args.run) if args.run else None
-    place = fit.place(memory=args.memory, card=args.card, run=run, link=args.link)
+    card = bench.ceiling.card(args.card) if args.card else None
+    there = fit.of_card(card) if card else None
+    there = fit.of_run(store.load_run(args.run)) if args.run else there
+    limit = fit.card_bytes(card) if card else 0.0
+    limit = units.parse_size(args.memory) if args.memory else limit
+    link = facts.link(args.link) if args.link else None
+    if link and not there:
+        raise GpuLabError("--link needs the speed of a card: try --card or --run")
     words = ("task", "optimizer", "precision", "accumulate", "checkpoint", "loss")
-    case = fit.load(args.model, inputs=args.input, batch=args.batch)
     setting = fit.Setting(**{word: getattr(args, word) for word in words})
+    case = fit.load(args.model, inputs=args.input, batch=args.batch)
     found = fit.predict(case, setting)
     if args.cards:
-        rows = fit.card_rows(found, prices=fit.prices(args.prices))
-        print(f"{fit.cards_line(rows)}\n{show.Table(rows, fit.COLUMNS)}")
+        print(*show.cards(found, prices=args.prices), sep="\n")
         return 0
-    for line in fit.lines(case, setting, found, place):
+    for line in fit.answer.lines(case, setting, found, memory_bytes=limit):
         print(line, flush=True)
-    limit = place.memory_bytes
+    if there:
+        given = {"memory_bytes": limit, "link": link}
+        print(*fit.answer.speed_lines(found, setting, there, **given), sep="\n")
     said = fit.verdict(found, limit) if limit else fit.FITS
-    wanted = fit.changes(case, setting) if said != fit.FITS else []
-    for change in show.progress(wanted, what="changes"):
-        print(fit.change_line(case, change, limit, before=found), flush=True)
+    changes = fit.answer.changes(case, setting) if said != fit.FITS else []
+    for change in show.progress(changes, what="changes"):
+        print(fit.answer.change_line(case, change, limit, before=found), flush=True)
     return EXIT_FINDING if said == fit.NOT else 0
 
 

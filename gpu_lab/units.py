@@ -7,6 +7,9 @@ Sizes are binary (KiB, MiB, GiB); rates are decimal (1 GB/s = 10**9 bytes a seco
 from __future__ import annotations
 
 import math
+import re
+
+from gpu_lab.records import GpuLabError
 
 NOT_AVAILABLE = "n/a"
 LEGEND = (
@@ -123,6 +126,19 @@ def memory(size_bytes: float | None) -> str:
         if size_bytes >= step:
             return f"{size_bytes / step:.1f} {unit}"
     return f"{size_bytes:.0f} B"
+
+
+def parse_size(text: str) -> float:
+    """Bytes of "8GiB", "24 GB" or "512MiB".
+
+    Raises:
+        GpuLabError: no such size.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mg]i?b)", text.strip().lower())
+    if not match or not float(match[1]):
+        raise GpuLabError(f"memory {text!r}; wanted a size such as 8GiB")
+    steps = {"gib": 2**30, "mib": 2**20, "gb": 10**9, "mb": 10**6}
+    return float(match[1]) * steps[match[2]]
 
 
 def duration(value: float) -> str:

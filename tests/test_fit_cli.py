@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpu_lab import cli, facts, fit, store
-from gpu_lab.fit import answer
-from gpu_lab.records import GpuLabError, Session
+from gpu_lab.records import Session
 
 WIDTH = 1024
 TEXT = f"""
@@ -49,37 +48,51 @@ def test_what_fits_is_said_first_and_the_batch_is_the_largest(spec, capsys) -> N
     assert "there are 3.0 GiB" in lines[0]
     (most,) = [int(x.rsplit(" ", 1)[1]) for x in lines if x.startswith("largest batch")]
     case, setting, limit = fit.load(spec, inputs=f"1x{WIDTH}"), fit.Setting(), 3 * 2**30
-    assert fit.predict(case.of_batch(most), setting).high <= limit
-    assert fit.predict(case.of_batch(most + 1), setting).high > limit
+    assert fit.predict(case.of_batch(most), setting).need[1] <= limit
+    assert fit.predict(case.of_batch(most + 1), setting).need[1] > limit
 
 
 def test_what_does_not_fit_is_a_finding_with_options(spec, capsys) -> None:
     code, lines = run(capsys, spec, "--input", f"65536x{WIDTH}", "--memory", "3GiB")
     assert code == 1
     assert lines[0].startswith("does not fit: ")
-    said = {x.split()[1]: x for x in lines if x.startswith("  with ")}
-    assert set(said) == {"bf16", "checkpointing", "64", "plain"}
-    assert "fits: " in said["64"]
-    assert "does not fit: " in said["plain"]
+    said = {x.split()[1].strip(":"): x for x in lines if x.startswith("  with ")}
+    assert set(said) == {"bf16", "checkpointing", "micro-batches", "plain"}
+    assert ": fits, " in said["micro-batches"]
+    assert ": does not fit, " in said["plain"]
     assert "% FLOP" in said["checkpointing"]
 
 
 def test_on_the_edge_is_where_only_the_allowance_decides(spec, capsys) -> None:
     found = fit.predict(fit.load(spec, inputs=f"4096x{WIDTH}"), fit.Setting())
-    between = (found.low + found.high) / 2
+    low, high = found.need
+    between = (low + high) / 2
     assert fit.verdict(found, between) == fit.EDGE
-    assert fit.verdict(found, found.high) == fit.FITS
-    assert fit.verdict(found, found.low - 1) == fit.NOT
+    assert fit.verdict(found, high) == fit.FITS
+    assert fit.verdict(found, low - 1) == fit.NOT
     memory = f"{between / 2**20:.0f}MiB"
     code, lines = run(capsys, spec, "--input", f"4096x{WIDTH}", "--memory", memory)
     assert (code, lines[0].split(":")[0]) == (0, "on the edge")
 
 
-def test_no_batch_fits_and_any_batch_fits(spec) -> None:
-    case, setting = fit.load(spec, inputs=f"1x{WIDTH}"), fit.Setting()
-    known = fit.predict(case, setting)
-    assert fit.largest_batch(case, setting, 10**9, known=known) == 0
-    assert fit.largest_batch(case, setting, 10**18, known=known) is None
+@pytest.mark.parametrize("start", [1, 7, 1000])
+@pytest.mark.parametrize(
+    ("limit", "most"), [(99, 0), (100, 9), (150, 12), (1000, 97), (10**9, 2**20)]
+)
+def test_the_search_finds_the_last_that_fits(
+    start: int, limit: float, most: int
+) -> None:
+    """Flat up to 10 samples, as where the optimizer decides, then a line."""
+
+    def need(n: int) -> float:
+        return max(100.0, 10.6 * n + 20) if n < 10 else 10.05 * n + 25
+
+    right = max((n for n in range(1, 200) if need(n) <= limit), default=0)
+    found = fit.largest_batch(need, limit, start=start)
+    assert found == (right if most < 2**20 else found)
+    assert found <= 2**20
+    assert need(found) <= limit or found == 0
+    assert need(found + 1) > limit
 
 
 def test_without_a_memory_the_need_is_the_answer(spec, capsys) -> None:
@@ -139,12 +152,15 @@ def test_the_table_of_cards(spec, capsys, tmp_path) -> None:
     ("words", "found"),
     [
         (["torchvision:nothing"], "no model 'nothing' in torchvision"),
-        (["{spec}"], "its inputs are not known"),
+        (["{spec}"], "input ''; wanted sizes"),
         (["{spec}", "--input", "8x3"], "with inputs 8x3: RuntimeError"),
         (["{spec}", "--input", "8x1024", "--memory", "8"], "memory '8'; wanted a size"),
         (["{spec}", "--input", "8x1024", "--card", "x"], "no card 'x'"),
         (["{spec}", "--input", "8x1024", "--link", "x"], "no link 'x'"),
-        (["{spec}", "--input", "8x1024", "--link", "thunderbolt4"], "needs a speed"),
+        (
+            ["{spec}", "--input", "8x1024", "--link", "thunderbolt4"],
+            "--link needs the speed",
+        ),
         (["{spec}", "--input", "8x1024", "--optimizer", "x"], "optimizer 'x'; wanted"),
     ],
 )
@@ -155,31 +171,21 @@ def test_errors_are_one_line_and_2(words, found, spec, capsys) -> None:
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "size_bytes"),
-    [("8GiB", 8 * 2**30), ("24 GB", 24 * 10**9), ("1.5gib", 3 * 2**29)],
-)
-def test_sizes(text: str, size_bytes: int) -> None:
-    assert fit.size_bytes(text) == size_bytes
-
-
-@pytest.mark.parametrize("text", ["8", "GiB", "0GiB", "-1GiB", "1.2.3GiB", "8kib"])
-def test_sizes_that_are_none(text: str) -> None:
-    with pytest.raises(GpuLabError, match="wanted a size such as 8GiB"):
-        fit.size_bytes(text)
-
-
-def test_prices_need_their_columns(tmp_path: Path) -> None:
+def test_prices_need_their_columns(spec, capsys, tmp_path: Path) -> None:
     file = tmp_path / "prices.csv"
     file.write_text("card,euro\nx,1\n")
-    with pytest.raises(GpuLabError, match="columns name and price"):
-        fit.prices(file)
-    assert fit.prices(None) == {}
+    words = (spec, "--input", f"8x{WIDTH}", "--cards", "--prices", str(file))
+    code, lines = run(capsys, *words)
+    assert (code, len(lines)) == (2, 1)
+    assert "columns name and price" in lines[0]
 
 
-def test_inference_has_one_option_and_bf16_none(spec) -> None:
+def test_changes_are_those_that_change_something(spec) -> None:
     case = fit.load(spec, inputs=f"8x{WIDTH}")
-    infer = fit.Setting(task="infer")
-    assert [c.what for c in answer.options(case, infer)] == ["bf16 weights"]
-    half = fit.Setting(task="infer", precision="bf16-true")
-    assert list(answer.options(case, half)) == []
+    infer = fit.answer.changes(case, fit.Setting(task="infer"))
+    assert [what for what, _, _ in infer] == ["weights in bf16"]
+    small = fit.Setting(
+        precision="bf16", optimizer="sgd", accumulate=8, checkpoint=True
+    )
+    assert fit.answer.changes(case, small) == []
+    assert len(fit.answer.changes(case, fit.Setting())) == 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 
 import pytest
@@ -13,15 +12,12 @@ from gpu_lab.fit import speed
 from gpu_lab.fit.work import CONV, MATMUL, MOVE, Op
 from gpu_lab.records import Device, GpuLabError, Measurement, Source
 
-MEMORY = ((1.0, 1e9),)
 
-
-def planted(**given) -> fit.Speed:
-    rates = {(MATMUL, "float32"): ((1e3, 1e9), (1e9, 1e12))}
-    start = {"start_s": 0.0, "queues": False}
-    return fit.Speed(
-        **{"name": "x", "rates": rates, "memory": MEMORY, **start, **given}
-    )
+def planted(*, more: dict | None = None, **given) -> fit.Speed:
+    rates = {(MATMUL, "float32"): [(1e3, 1e9), (1e9, 1e12)], (MOVE, ""): [(1.0, 1e9)]}
+    all_rates = rates | (more or {})
+    start = {"start_s": 0.0, "queues": False, "factor": 2.0}
+    return fit.Speed(**{"name": "x", "rates": all_rates, **start, **given})
 
 
 def row(name: str, *, unit: str, work: float, **settings) -> Measurement:
@@ -63,14 +59,14 @@ def test_starts_are_added_on_a_processor_and_overlap_on_a_queue() -> None:
 def test_a_dtype_without_a_rate_has_no_time() -> None:
     work = Counter({Op(MATMUL, "bfloat16", 10**9, 1): 1})
     assert planted().step_s(work) is None
-    assert "n/a" in speed.sentence(planted(), None)
+    assert "n/a" in planted().sentence(None)
 
 
 def test_convolutions_have_their_own_rate_or_that_of_products() -> None:
     work = Counter({Op(CONV, "float32", 10**9, 1): 1})
     assert planted().step_s(work) == pytest.approx(1e-3)
-    rates = {(CONV, "float32"): ((1.0, 1e10),)}
-    assert planted(rates=rates).step_s(work) == pytest.approx(0.1)
+    own = {(CONV, "float32"): [(1.0, 1e10)]}
+    assert planted(more=own).step_s(work) == pytest.approx(0.1)
 
 
 def test_speed_of_cards() -> None:
@@ -78,9 +74,10 @@ def test_speed_of_cards() -> None:
     assert found is not None
     peak = ceiling.peak("NVIDIA GeForce RTX 3090", dtype="float32").value or 0.0
     ((_, rate),) = found.rates[MATMUL, "float32"]
-    assert rate == pytest.approx(speed.ARITHMETIC_SHARE * peak)
+    given = facts.settings("fit")["card"]
+    assert rate == pytest.approx(given["arithmetic"] * peak)
     assert found.rates[CONV, "float32"] == found.rates[MATMUL, "tf32"]
-    assert found.memory[0][1] == pytest.approx(speed.MEMORY_SHARE * 936.2e9)
+    assert found.rates[MOVE, ""][0][1] == pytest.approx(given["memory"] * 936.2e9)
     old = speed.of_card(ceiling.card("NVIDIA GeForce GTX 1080 Ti"))
     assert old is not None
     assert (MATMUL, "bfloat16") not in old.rates
@@ -96,17 +93,22 @@ def test_speed_of_rows() -> None:
     rows = [
         missing,
         row("matmul", unit="FLOP", work=2e9, dtype="float32"),
-        row("conv_float32_14", unit="FLOP", work=1e9, dtype="float32"),
+        row("matmul", unit="FLOP", work=2e9, dtype="float32"),  # of another session
+        row("conv_float32_14", unit="FLOP", work=3e9, dtype="float32", operators=3),
         row("host_copy", unit="byte", work=4e9),
         row("h2d", unit="byte", work=1e3),  # not memory
         row("launch", unit="", work=1.0),
     ]
     found = fit.of_rows("run", rows, queues=False)
-    assert found.rates == {
-        (MATMUL, "float32"): ((2e9, 4e9),),
-        (CONV, "float32"): ((1e9, 2e9),),
+    assert {key: found.rates[key] for key in found.rates if key[0] != "link"} == {
+        (MATMUL, "float32"): [(2e9, 4e9)],
+        (CONV, "float32"): [(1e9, 6e9)],
+        (MOVE, ""): [(4e9, 8e9)],
     }
-    assert found.memory == ((4e9, 8e9),)
+    words = facts.settings("fit")
+    assert found.factor == words["run"]["factor"]
+    few = [r for r in rows if not r.name.startswith("conv")]
+    assert fit.of_rows("run", few, queues=False).factor == words["card"]["factor"]
     assert found.start_s == 0.5
     with pytest.raises(GpuLabError, match="wanted timed rows of products"):
         fit.of_rows("run", [missing], queues=False)
@@ -124,9 +126,10 @@ def test_speed_of_rows() -> None:
     ],
 )
 def test_links_by_name(name: str, found: str) -> None:
-    rate = fit.link_rate(name)
-    assert rate.name == found
-    assert 0 < rate.low <= rate.high
+    row = facts.link(name)
+    low, high = fit.link_rates(row)
+    assert row["link"] == found
+    assert 0 < low <= high
 
 
 @pytest.mark.parametrize(
@@ -135,19 +138,21 @@ def test_links_by_name(name: str, found: str) -> None:
 )
 def test_links_that_are_none_or_many(name: str, words: str) -> None:
     with pytest.raises(GpuLabError, match=words):
-        fit.link_rate(name)
+        facts.link(name)
 
 
 def test_weights_that_stay_lose_nothing_and_weights_that_cross_lose_much() -> None:
-    slow, slot = (fit.Rate(name=n, low=r, high=r) for n, r in (("a", 2e9), ("b", 26e9)))
-    given = {"step_s": 0.05, "factor": 2.0, "rate": slow, "slot": slot}
-    none = fit.slowdown(64, **given)
-    assert none.best == none.worst == pytest.approx(1.0, abs=1e-6)
-    some = fit.slowdown(40e6, **given)  # 20 ms behind 25 to 100 ms
-    assert some.best == 1.0
-    assert some.worst == pytest.approx((0.025 + 0.02) / (0.025 + 40e6 / 26e9))
-    much = fit.slowdown(26e9, **given)
-    assert much.best == much.best == pytest.approx(13.0, rel=0.01)
+    published = {"h2d_gb_s_min": "2.0", "h2d_gb_s_max": "2.0"}
+    slow = {**facts.link("thunderbolt4"), **published}
+    slot = fit.link_rates(facts.link("pcie4x16"))[1]
+    none = fit.slowdown(64, 0.05, factor=2.0, link=slow)
+    assert none == pytest.approx((1.0, 1.0), abs=1e-6)
+    least, most = fit.slowdown(40e6, 0.05, factor=2.0, link=slow)
+    assert least == 1.0  # 20 ms behind 25 to 100 ms
+    assert most == pytest.approx((0.025 + 0.02) / (0.025 + 40e6 / slot))
+    least, most = fit.slowdown(2e12, 0.05, factor=2.0, link=slow)
+    assert least == pytest.approx(slot / 2e9, rel=0.01)
+    assert most == pytest.approx(slot / 2e9, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +173,5 @@ def test_no_digit_more_than_the_error_leaves(value, factor: float, text: str) ->
 
 
 def test_the_interval_stands_beside_the_estimate() -> None:
-    text = speed.sentence(planted(factor=2.0), 0.0432)
-    assert text.startswith("step: about 40 ms, 20 ms to 90 ms (")
-    assert math.isclose(planted().factor, speed.CARD_FACTOR)
+    text = planted(factor=2.0).sentence(0.0432)
+    assert text.startswith("step: about 40 ms, within 20 ms to 90 ms (")

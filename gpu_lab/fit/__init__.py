@@ -3,24 +3,11 @@
 `predict` runs a step on fake tensors; break-even, roofline and power are formulas.
 """
 
-from gpu_lab.fit.answer import (
-    COLUMNS,
-    EDGE,
-    FITS,
-    NOT,
-    card_rows,
-    cards_line,
-    change_line,
-    changes,
-    largest_batch,
-    lines,
-    place,
-    prices,
-    verdict,
-)
+from gpu_lab.fit import answer, step
+from gpu_lab.fit.answer import EDGE, FITS, NOT, card_bytes, largest_batch, verdict
 from gpu_lab.fit.breakeven import Curve, Offload, break_even, cited_link
 from gpu_lab.fit.enclosure import left_for_card_w
 from gpu_lab.fit.memory import Prediction, predict
 from gpu_lab.fit.roofline import bound, flop_per_s, intensity
-from gpu_lab.fit.speed import Link, Speed, link_of, of_card, of_rows, of_run, slowdown
+from gpu_lab.fit.speed import Speed, link_rates, of_card, of_rows, of_run, slowdown
 from gpu_lab.fit.step import Case, Setting, load

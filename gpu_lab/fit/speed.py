@@ -8,18 +8,15 @@ start, and needs an accelerator.
 
 from __future__ import annotations
 
-import itertools
 import math
-import re
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from gpu_lab import facts, units
 from gpu_lab.bench import ceiling
-from gpu_lab.fit.work import ATTENTION, CONV, DEPTHWISE, MATMUL, MOVE, Op
+from gpu_lab.fit.work import CONV, KINDS, MATMUL, MOVE, Op
 from gpu_lab.records import GpuLabError, Measurement, Run
 
 Rates = dict[tuple[str, str], list[tuple[float, float]]]
@@ -46,8 +43,7 @@ class Speed:
 
     def step_s(self, work: Counter[Op]) -> float | None:
         """Seconds of all operators; None where the rate of one dtype is not known."""
-        known = {dtype for kind, dtype in self.rates if kind == MATMUL}
-        if not {op.dtype for op in work if op.flop} <= known:
+        if any(op.flop and (MATMUL, op.dtype) not in self.rates for op in work):
             return None
         busy_s = sum(times * self._busy_s(op) for op, times in work.items())
         starts_s = work.total() * self.start_s
@@ -72,11 +68,9 @@ class Speed:
 
 def _at(points: list[tuple[float, float]], size: float) -> float:
     """Rate at a size: power laws between the points, constant outside them."""
-    for (x0, y0), (x1, y1) in itertools.pairwise(points):
-        if size <= x1:
-            share = max(0.0, math.log(max(size, 1) / x0) / math.log(x1 / x0))
-            return float(y0 * (y1 / y0) ** share)
-    return points[-1][1]
+    import numpy as np
+
+    return float(np.exp(np.interp(math.log(max(size, 1)), *np.log(points).T)))
 
 
 def of_card(row: facts.Row) -> Speed | None:
@@ -93,10 +87,8 @@ def of_card(row: facts.Row) -> Speed | None:
     # TF32 is cuDNN's default for float32, not that of products.
     convolved = rates.get((MATMUL, "tf32"), rates[MATMUL, "float32"])
     rates |= {(MOVE, ""): [(1.0, moved)], (CONV, "float32"): convolved}
-    start_s, factor = given["start_s"], given["factor"]
-    return Speed(
-        name=row["name"], rates=rates, start_s=start_s, queues=True, factor=factor
-    )
+    stated = {k: given[k] for k in ("start_s", "factor")}
+    return Speed(name=row["name"], rates=rates, queues=True, **stated)
 
 
 def of_run(run: Run) -> Speed:
@@ -112,83 +104,67 @@ def of_rows(name: str, rows: Iterable[Measurement], *, queues: bool) -> Speed:
     Raises:
         GpuLabError: no timed product, or no pass over memory.
     """
-    rates: Rates = {}
-    start_s = facts.settings("fit")["card"]["start_s"]
-    for row in rows:
-        kind = row.name.split("_")[0]
-        kind = kind if kind in (CONV, DEPTHWISE, ATTENTION) else MATMUL
-        key = (kind, str(row.settings.get("dtype", "float32")))
+    given, starts_s = facts.settings("fit"), []
+    found: dict[tuple[str, str], dict[float, list[float]]] = defaultdict(dict)
+    for row in (r for r in rows if r.available):
+        taken_s, kind = statistics.median(row.deciding_s), row.name.split("_")[0]
+        key = (
+            kind if kind in KINDS else MATMUL,
+            str(row.settings.get("dtype", "float32")),
+        )
         if row.work_unit == "byte":
             key = (MOVE, "") if row.name.startswith(PASSES) else ("link", "")
-        if row.available and row.work:
-            taken_s = statistics.median(row.deciding_s)
+        if row.work:
             one = row.work / float(row.settings.get("operators", 1))
-            rates.setdefault(key, []).append((one, row.work / taken_s))
-        elif row.available and row.name == "launch":
-            start_s = statistics.median(row.deciding_s)
-    if not {(MOVE, ""), (MATMUL, "float32")} <= set(rates):
+            found[key].setdefault(one, []).append(row.work / taken_s)
+        starts_s += [taken_s] if row.name == "launch" else []
+    if not {(MOVE, ""), (MATMUL, "float32")} <= set(found):
         raise GpuLabError(f"{name}: wanted timed rows of products and of copies")
-    ordered = {key: sorted(points) for key, points in rates.items()}
-    factor = facts.settings("fit")["run"]["factor"]
     return Speed(
-        name=name, rates=ordered, start_s=start_s, queues=queues, factor=factor
+        name=name,
+        rates={
+            key: sorted((x, statistics.median(y)) for x, y in curve.items())
+            for key, curve in found.items()
+        },
+        start_s=statistics.median(starts_s or [given["card"]["start_s"]]),
+        queues=queues,
+        factor=given["run" if (CONV, "float32") in found else "card"]["factor"],
     )
 
 
-class Link(NamedTuple):
-    """Bytes a second of a link, host to device: lowest and highest published."""
-
-    name: str
-    low: float
-    high: float
-
-
-def link_of(name: str) -> Link:
-    """A link of `data/links.csv` by its name or a part of it: "thunderbolt4".
-
-    Raises:
-        GpuLabError: no link or several are named so.
-    """
-    known = [r for r in facts.table("links") if r["theoretical_gb_s_per_direction"]]
-    near = [r for r in known if _plain(name) in _plain(r["link"])]
-    rows = [r for r in near if _plain(name) == _plain(r["link"])] or near
-    if len(rows) != 1:
-        number = "several links" if rows else "no link"
-        names = ", ".join(r["link"] for r in rows or known)
-        raise GpuLabError(f"{number} {name!r} in data/links.csv: {names}")
+def link_rates(row: facts.Row) -> tuple[float, float]:
+    """Bytes a second, host to device, over a link: lowest and highest published."""
+    most = float(row["theoretical_gb_s_per_direction"])
     low, high = facts.settings("fit")["link"]["unpublished"]
-    most = float(rows[0]["theoretical_gb_s_per_direction"])
-    low = float(rows[0]["h2d_gb_s_min"] or low * most)
-    return Link(
-        rows[0]["link"], 1e9 * low, 1e9 * float(rows[0]["h2d_gb_s_max"] or high * most)
-    )
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"\.0(?!\d)|[^a-z0-9]", "", name.lower())
+    published = row["h2d_gb_s_min"] or low * most, row["h2d_gb_s_max"] or high * most
+    return 1e9 * float(published[0]), 1e9 * float(published[1])
 
 
 def slowdown(
-    size_bytes: float, step_s: float, *, factor: float, link: Link, slot: Link
+    size_bytes: float, step_s: float, *, factor: float, link: facts.Row
 ) -> tuple[float, float]:
-    """Time behind a link over time in a slot: least and most.
+    """Time behind a link over time in an x16 slot: least and most.
 
     Least: copies behind the computation, the card as slow and the link as fast as may
     be. Most: one after the other, the card fast and the link slow.
     """
+    low, high = link_rates(link)
+    slot = link_rates(facts.link(facts.settings("fit")["link"]["slot"]))[1]
     slow_s, fast_s = step_s * factor, step_s / factor
-    least = [max(slow_s, size_bytes / r.high) for r in (link, slot)]
-    most = [fast_s + size_bytes / r for r in (link.low, slot.high)]
-    return least[0] / least[1], most[0] / most[1]
+    least = max(slow_s, size_bytes / high) / max(slow_s, size_bytes / slot)
+    return least, (fast_s + size_bytes / low) / (fast_s + size_bytes / slot)
 
 
-def link_line(size_bytes: float, step_s: float, *, factor: float, link: Link) -> str:
+def link_line(
+    size_bytes: float, step_s: float, *, factor: float, link: facts.Row
+) -> str:
     """The loss in one sentence, with both ends of what is known."""
     given = facts.settings("fit")["link"]
-    slot = link_of(given["slot"])
-    least, most = slowdown(size_bytes, step_s, factor=factor, link=link, slot=slot)
+    least, most = slowdown(size_bytes, step_s, factor=factor, link=link)
     said = f"{units.ratio(least)} to {units.ratio(most)} the time"
     if most < given["no_loss"]:
         said = "no loss to be seen, also with copies that wait"
-    moved = f"{units.memory(size_bytes)} a step at {units.bandwidth(link.low)}"
-    return f"{link.name} against {slot.name}: {said} ({moved})"
+    moved = (
+        f"{units.memory(size_bytes)} a step at {units.bandwidth(link_rates(link)[0])}"
+    )
+    return f"{link['link']} against {given['slot']}: {said} ({moved})"

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 MATMUL, CONV, DEPTHWISE, ATTENTION = "matmul", "conv", "depthwise", "attention"
 MOVE = "move"
+KINDS = (MATMUL, CONV, DEPTHWISE, ATTENTION)
 LOOK_UPS = {"embedding", "index", "gather", "index_select"}  # read what they give
 FREE = ("empty", "new_empty", "_unsafe_view")
 BACKWARD_ATTENTION = 2.5  # products, beside the forward pass: five instead of two
