@@ -331,8 +331,8 @@ def _fit(args: argparse.Namespace) -> int:
     for line in fit.answer.lines(case, setting, found, memory_bytes=limit):
         print(line, flush=True)
     if there:
-        given = {"memory_bytes": limit, "link": link}
-        print(*fit.answer.speed_lines(found, setting, there, **given), sep="\n")
+        speed_lines = fit.answer.speed_lines(found, setting, there, limit, link=link)
+        print(*speed_lines, sep="\n")
     said = fit.verdict(found, limit) if limit else fit.FITS
     changes = fit.answer.changes(case, setting) if said != fit.FITS else []
     for change in show.progress(changes, what="changes"):

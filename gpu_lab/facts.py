@@ -86,4 +86,4 @@ def link(name: str) -> Row:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"\.0(?!\d)|[^a-z0-9]", "", name.lower())
+    return re.sub(r"\.0(?!\d)|pcie|[^a-z0-9]", "", name.lower())

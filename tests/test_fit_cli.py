@@ -10,6 +10,7 @@ from gpu_lab import cli, facts, fit, store
 from gpu_lab.records import Session
 
 WIDTH = 1024
+GPT = f"{Path(__file__).parent / 'peers' / 'models.py'}:gpt"
 TEXT = f"""
 from torch import nn
 
@@ -92,7 +93,7 @@ def test_the_search_finds_the_last_that_fits(
     assert found == (right if most < 2**20 else found)
     assert found <= 2**20
     assert need(found) <= limit or found == 0
-    assert need(found + 1) > limit
+    assert need(found + 1) > limit or most == 2**20
 
 
 def test_without_a_memory_the_need_is_the_answer(spec, capsys) -> None:
@@ -108,9 +109,9 @@ def test_a_card_gives_memory_and_time(spec, capsys) -> None:
     assert any(x.startswith("step: about ") and "RTX 3090" in x for x in lines)
 
 
-def test_the_link_costs_nothing_when_weights_stay(spec, capsys) -> None:
-    words = (spec, "--input", f"8x{WIDTH}", "--card", "NVIDIA GeForce RTX 3090")
-    _, lines = run(capsys, *words, "--task", "infer", "--link", "thunderbolt4")
+def test_the_link_costs_nothing_when_weights_stay(capsys) -> None:
+    words = (GPT, "--input", "1x64:int", "--card", "NVIDIA GeForce RTX 3090")
+    _, lines = run(capsys, *words, "--task", "decode", "--link", "thunderbolt4")
     (said,) = [x for x in lines if x.startswith("Thunderbolt 4 against PCIe 4.0 x16")]
     assert "no loss to be seen" in said
 
@@ -142,10 +143,12 @@ def test_the_table_of_cards(spec, capsys, tmp_path) -> None:
     assert lines[0].startswith("fits on ")
     assert f"of {cards} cards" in lines[0]
     assert len(lines) == cards + 2
-    (own,) = [x for x in lines if x.startswith("NVIDIA GeForce RTX 3090 ")]
+    (own,) = [x for x in lines if "NVIDIA GeForce RTX 3090 " in x]
     assert own.split()[-2:] == ["yes", "700"]
-    answers = [x for x in lines[2:] if " does not fit " in x]
-    assert lines[-len(answers) - 2 :][: len(answers)] or answers
+    fits = [" fits " in x for x in lines[2:]]
+    assert fits == sorted(fits, reverse=True)
+    assert any(fits)
+    assert not all(fits)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +159,7 @@ def test_the_table_of_cards(spec, capsys, tmp_path) -> None:
         (["{spec}", "--input", "8x3"], "with inputs 8x3: RuntimeError"),
         (["{spec}", "--input", "8x1024", "--memory", "8"], "memory '8'; wanted a size"),
         (["{spec}", "--input", "8x1024", "--card", "x"], "no card 'x'"),
-        (["{spec}", "--input", "8x1024", "--link", "x"], "no link 'x'"),
+        (["{spec}", "--input", "8x1024", "--link", "teapot"], "no link 'teapot'"),
         (
             ["{spec}", "--input", "8x1024", "--link", "thunderbolt4"],
             "--link needs the speed",

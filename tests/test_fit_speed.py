@@ -20,7 +20,7 @@ def planted(*, more: dict | None = None, **given) -> fit.Speed:
     return fit.Speed(**{"name": "x", "rates": all_rates, **start, **given})
 
 
-def row(name: str, *, unit: str, work: float, **settings) -> Measurement:
+def row(name: str, *, unit: str, work: float | None, **settings) -> Measurement:
     return Measurement(
         name=name,
         device="cpu",
@@ -97,7 +97,7 @@ def test_speed_of_rows() -> None:
         row("conv_float32_14", unit="FLOP", work=3e9, dtype="float32", operators=3),
         row("host_copy", unit="byte", work=4e9),
         row("h2d", unit="byte", work=1e3),  # not memory
-        row("launch", unit="", work=1.0),
+        row("launch", unit="", work=None),
     ]
     found = fit.of_rows("run", rows, queues=False)
     assert {key: found.rates[key] for key in found.rates if key[0] != "link"} == {
@@ -146,7 +146,7 @@ def test_weights_that_stay_lose_nothing_and_weights_that_cross_lose_much() -> No
     slow = {**facts.link("thunderbolt4"), **published}
     slot = fit.link_rates(facts.link("pcie4x16"))[1]
     none = fit.slowdown(64, 0.05, factor=2.0, link=slow)
-    assert none == pytest.approx((1.0, 1.0), abs=1e-6)
+    assert none == pytest.approx((1.0, 1.0), abs=1e-5)
     least, most = fit.slowdown(40e6, 0.05, factor=2.0, link=slow)
     assert least == 1.0  # 20 ms behind 25 to 100 ms
     assert most == pytest.approx((0.025 + 0.02) / (0.025 + 40e6 / slot))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from gpu_lab import facts, units
 from gpu_lab.fit import speed
@@ -31,19 +32,21 @@ def verdict(found: Prediction, memory_bytes: float) -> str:
 def largest_batch(need: Callable[[int], float], limit: float, *, start: int) -> int:
     """Most samples whose need keeps within the limit; 0 for none, MOST_BATCH at most.
 
-    Memory grows in straight pieces: secants, kept between what fits and what does not.
+    Memory grows in straight pieces, so the line between what fits and what does not
+    meets the limit near the answer.
     """
+    needs: dict[int, float] = {}
     low, high, batch = 0, MOST_BATCH + 1, start
-    known: list[tuple[float, int]] = []
     for _ in range(LOOKS):
-        known.append((need(batch), batch))
-        low, high = (batch, high) if known[-1][0] <= limit else (low, batch)
+        needs[batch] = need(batch)
+        low, high = (batch, high) if needs[batch] <= limit else (low, batch)
         if high - low == 1:
             break
-        near = sorted(known, key=lambda k: abs(k[0] - limit))[:2]
-        (y0, x0), (y1, x1) = near[0], near[-1]
-        meets = x0 + (limit - y0) * (x1 - x0) / (y1 - y0) if y1 != y0 else 2 * low
-        batch = int(min(max(meets, low + 1), high - 1, 8 * max(batch, 1)))
+        meets = 4 * low or high / 4
+        if low in needs and high in needs:
+            share = (limit - needs[low]) / (needs[high] - needs[low])
+            meets = low + share * (high - low)
+        batch = int(min(max(meets, low + 1), high - 1))
     return low
 
 
@@ -51,7 +54,9 @@ def changes(case: Case, setting: Setting) -> list[Change]:
     """What may save memory: the name of a change, the setting with it, its cost."""
     found = []
     for given in facts.settings("fit")["changes"]:
-        values = {k: case.batch if v == "batch" else v for k, v in given["set"].items()}
+        values: dict[str, Any] = dict(given["set"])
+        if values.get("accumulate"):
+            values["accumulate"] = case.batch
         changed = replace(setting, **values)
         if setting.task in given["tasks"] and changed != setting:
             found.append((given["what"], changed, given["cost"]))
@@ -102,8 +107,8 @@ def speed_lines(
     found: Prediction,
     setting: Setting,
     there: Speed,
-    *,
     memory_bytes: float,
+    *,
     link: facts.Row | None,
 ) -> Iterator[str]:
     """Seconds of a step, and what a link adds: its inputs, and what has no room."""

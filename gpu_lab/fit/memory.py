@@ -6,6 +6,7 @@ they cannot show is an allowance, stated in `data/fit.toml`.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -136,14 +137,15 @@ def _tracker(*, on_cpu: bool) -> Any:
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            out = super().__torch_dispatch__(func, types, args, kwargs)
+            out: Any = super().__torch_dispatch__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
             with self:
                 if func is rnn and args[15]:  # kept for the backward pass
                     one = RNN_BYTES + RNN_NUMBERS * out[0].element_size()
                     kept = torch.empty(int(one * out[0].numel()), dtype=torch.uint8)
                     return (*out[:3], kept)
                 if func is convolved and on_cpu:
-                    torch.empty(_copies(*args[:3], args[9]), dtype=torch.uint8)
+                    spare = _copies(args[0], args[1], args[2], args[9])
+                    torch.empty(spare, dtype=torch.uint8)
             return out
 
     return Tracker()
@@ -162,6 +164,7 @@ def _one_line(case: Case) -> Iterator[None]:
     """Whatever a module does wrong on fake tensors, said in one line."""
     from torch._subclasses import fake_tensor as fake
 
+    logging.getLogger(fake.__name__).disabled = True  # prints a stack besides raising
     reads = (fake.DataDependentOutputException, fake.DynamicOutputShapeException)
     try:
         with warnings.catch_warnings():

@@ -164,7 +164,11 @@ def prepared(model: Any, setting: Setting) -> tuple[Any, Any]:
 
     if not isinstance(model, torch.nn.Module):
         raise GpuLabError(f"wanted a torch.nn.Module, found {type(model).__name__}")
-    model = model.to(_dtype(setting)) if setting.whole else model
+    floats = [
+        t for t in (*model.parameters(), *model.buffers()) if t.is_floating_point()
+    ]
+    for t in floats if setting.whole else ():  # fake ones do not take Module.to
+        t.data = t.data.to(_dtype(setting))
     if setting.checkpoint and setting.trains:
         _checkpoint(model)
     learning = [p for p in model.parameters() if p.requires_grad]

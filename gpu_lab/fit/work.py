@@ -29,7 +29,7 @@ def recorder() -> Any:
 
     class Recorder(TorchDispatchMode):
         def __init__(self) -> None:
-            super().__init__()
+            super().__init__()  # type: ignore[no-untyped-call]
             self.work, self.times = Counter[Op](), 1
 
         def __torch_dispatch__(
