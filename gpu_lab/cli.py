@@ -7,15 +7,16 @@ import io
 import json
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from gpu_lab import __version__, records
 from gpu_lab.records import GpuLabError
 
 EXTRAS = "pip install 'gpu-lab[notebooks]'"
-EXIT_FINDING, EXIT_CANNOT, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_FINDING, EXIT_CANNOT, EXIT_FAULT, EXIT_INTERRUPTED = 1, 2, 3, 130
 
 
 class Parser(argparse.ArgumentParser):
@@ -49,6 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"gpu-lab {args.name}: stopped by Ctrl-C", file=sys.stderr)
         return EXIT_INTERRUPTED
+    except Exception:  # not 1, which would be a finding about the machine
+        traceback.print_exc()
+        print(f"gpu-lab {args.name}: a fault of ours, please report", file=sys.stderr)
+        return EXIT_FAULT
 
 
 def parser() -> Parser:
@@ -62,7 +67,9 @@ def parser() -> Parser:
     )
     _run_command(commands)
     _detect_command(commands)
+    _snapshot_command(commands)
     _doctor_command(commands)
+    _explain_command(commands)
     _bench_command(commands)
     _compare_command(commands)
     _fit_command(commands)
@@ -114,21 +121,50 @@ def _run(args: argparse.Namespace) -> int:
 
 def _detect_command(commands: Commands[Parser]) -> None:
     sub = _add(
-        commands, "detect", "The passport of this machine.", "gpu-lab detect --json"
+        commands,
+        "detect",
+        "Which GPUs are there, and over what are they connected?",
+        "gpu-lab detect --from snapshot.json --json",
+    )
+    sub.add_argument(
+        "--from", dest="stored", type=Path, help="read a recorded machine instead"
     )
     sub.add_argument("--json", action="store_true", help="one JSON object")
     sub.set_defaults(command=_detect)
 
 
 def _detect(args: argparse.Namespace) -> int:
-    from gpu_lab import hardware, redact, show
+    from gpu_lab import redact, show
+    from gpu_lab.hardware import snapshot
 
-    machine = hardware.detect()
+    stored = snapshot.load(args.stored) if args.stored else None
+    found = snapshot.here() if stored is None else snapshot.analyse(stored)
     if args.json:
-        print(json.dumps(redact.tree(records.plain(machine)), ensure_ascii=False))
-        return 0
-    device = hardware.ladder_device(machine, hardware.choose(machine))
-    _print_pairs(show.passport_rows(machine, device))
+        print(json.dumps(redact.tree(found), ensure_ascii=False))
+    else:
+        around = show.computer() if stored is None else []
+        _print_pairs([*around, *show.detected(found)])
+    return 0
+
+
+def _snapshot_command(commands: Commands[Parser]) -> None:
+    sub = _add(
+        commands,
+        "snapshot",
+        "Record this machine, without anything personal, for `detect --from`.",
+        "gpu-lab snapshot my-machine.json",
+    )
+    sub.add_argument("out", type=Path, metavar="OUT", help="file to write")
+    sub.set_defaults(command=_snapshot)
+
+
+def _snapshot(args: argparse.Namespace) -> int:
+    from gpu_lab.hardware import snapshot
+
+    texts = snapshot.record()
+    text = json.dumps(texts, ensure_ascii=False, indent=1)
+    args.out.write_text(f"{text}\n", encoding="utf-8")
+    print(f"{args.out}: {len(texts)} texts; read it before you pass it on")
     return 0
 
 
@@ -164,6 +200,36 @@ def _doctor(args: argparse.Namespace) -> int:
     return max(codes)
 
 
+def _explain_command(commands: Commands[Parser]) -> None:
+    sub = _add(
+        commands,
+        "explain",
+        "What is wrong: diagnoses of an error text, a log or a snapshot.",
+        "gpu-lab explain train.log    dmesg | gpu-lab explain -",
+    )
+    sub.add_argument("files", nargs="+", metavar="FILE", help="file; - is stdin")
+    sub.add_argument("--json", action="store_true", help="one JSON object a file")
+    sub.set_defaults(command=_explain)
+
+
+def _explain(args: argparse.Namespace) -> int:
+    from gpu_lab import doctor
+
+    codes = [0]
+    for name in args.files:
+        try:
+            found = doctor.examine_file(name)
+        except GpuLabError as error:
+            print(f"gpu-lab explain: {error}", file=sys.stderr)
+            codes.append(EXIT_CANNOT)
+            continue
+        tree = {"file": name, **records.plain(found)}
+        print(json.dumps(tree, ensure_ascii=False) if args.json else f"{name}\n{found}")
+        severities = {diagnosis.severity for diagnosis in found.diagnoses}
+        codes.append(EXIT_FINDING if severities & {"critical", "error"} else 0)
+    return max(codes)
+
+
 def _bench_command(commands: Commands[Parser]) -> None:
     sub = _add(
         commands,
@@ -183,33 +249,9 @@ def _bench_command(commands: Commands[Parser]) -> None:
 
 
 def _bench(args: argparse.Namespace) -> int:
-    import tempfile
+    from gpu_lab.course import benching
 
-    from gpu_lab import redact, show, store
-    from gpu_lab.course import fresh, report, session
-
-    if args.sessions < 1:
-        raise GpuLabError(f"{args.sessions} sessions; wanted 1 or more")
-    given: dict[str, Any] = {
-        "device": args.device,
-        "profile": "quick",
-        "seed": args.seed,
-    }
-    given["names"] = tuple(args.names)
-    with tempfile.TemporaryDirectory(prefix="gpu-lab-") as empty:
-        folder = args.out or Path(empty)
-        found = session.measure_core(folder=folder, **given)  # this process is fresh
-        for _ in show.progress(range(1, args.sessions), what="sessions"):
-            if cause := fresh.session(out=folder, **given):
-                raise GpuLabError(cause)
-        sessions, _problems = store.readable(folder)
-    if args.json:
-        print(json.dumps(redact.tree(records.plain(found)), ensure_ascii=False))
-    elif args.sessions > 1:
-        print(show.Table(report.core_table(sessions), report.CORE_COLUMNS))
-    else:
-        print(show.measurements(found.measurements))
-    return EXIT_FINDING if session.failed(found) else 0
+    return benching.run(args)
 
 
 def _compare_command(commands: Commands[Parser]) -> None:
@@ -227,59 +269,16 @@ def _compare_command(commands: Commands[Parser]) -> None:
         "--again", metavar="RUN", help="the reference once more, after the candidate"
     )
     sub.add_argument("--margin", type=float, help="%% below which nothing matters")
-    sub.add_argument("--by", default="matmul_fp32", help="row that sorts the table")
+    sub.add_argument("--by", help="row that sorts the table (matmul_fp32)")
     sub.add_argument("--html", type=Path, metavar="FILE", help="write a page")
     sub.add_argument("--json", action="store_true", help="the verdicts as JSON")
     sub.set_defaults(command=_compare)
 
 
 def _compare(args: argparse.Namespace) -> int:
-    from gpu_lab import compare, store
-    from gpu_lab.course import versus
+    from gpu_lab.course import comparing
 
-    if len(args.runs) < 2:
-        raise GpuLabError("one run; wanted a reference and a candidate, or more")
-    runs = store.rename([store.load_run(address) for address in args.runs])
-    if len(runs) > 2:
-        return _fleet(args, runs)
-    if args.margin is not None and not 0 < args.margin < 100:
-        raise GpuLabError(f"margin {args.margin:g} %; wanted one above 0, below 100")
-    again = store.load_run(args.again) if args.again else None
-    reference, candidate = runs
-    rows = compare.versus(
-        reference,
-        candidate,
-        allow=[key for key in args.allow.split(",") if key],
-        margin=None if args.margin is None else args.margin / 100,
-        again=again,
-    )
-    if args.html:
-        versus.write(args.html, reference, candidate, rows, again)
-    if args.json:
-        print(json.dumps(versus.tree(reference, candidate, rows), ensure_ascii=False))
-    else:
-        print("\n".join(versus.lines(reference, candidate, rows)))
-    slower = any(r.comparison.verdict is records.Verdict.SLOWER for r in rows)
-    return EXIT_FINDING if slower else 0
-
-
-def _fleet(args: argparse.Namespace, runs: list[records.Run]) -> int:
-    from gpu_lab import compare
-    from gpu_lab.course import versus
-
-    if args.again or args.allow or args.margin is not None:
-        raise GpuLabError(
-            f"{len(runs)} runs are a table without verdicts; --allow, --again and "
-            "--margin need a reference and a candidate"
-        )
-    members = compare.fleet(runs, by=args.by)
-    if args.html:
-        versus.write_fleet(args.html, members, by=args.by)
-    if args.json:
-        print(json.dumps(versus.fleet_tree(members), ensure_ascii=False))
-    else:
-        print("\n".join(versus.fleet_lines(members)))
-    return 0
+    return comparing.run(args)
 
 
 def _fit_command(commands: Commands[Parser]) -> None:
@@ -311,33 +310,9 @@ def _fit_command(commands: Commands[Parser]) -> None:
 
 
 def _fit(args: argparse.Namespace) -> int:
-    from gpu_lab import bench, facts, fit, show, store, units
+    from gpu_lab.course import fitting
 
-    card = bench.ceiling.card(args.card) if args.card else None
-    there = fit.of_card(card) if card else None
-    there = fit.of_run(store.load_run(args.run)) if args.run else there
-    limit = fit.card_bytes(card) if card else 0.0
-    limit = units.parse_size(args.memory) if args.memory else limit
-    link = facts.link(args.link) if args.link else None
-    if link and not there:
-        raise GpuLabError("--link needs the speed of a card: try --card or --run")
-    words = ("task", "optimizer", "precision", "accumulate", "checkpoint", "loss")
-    setting = fit.Setting(**{word: getattr(args, word) for word in words})
-    case = fit.load(args.model, inputs=args.input, batch=args.batch)
-    found = fit.predict(case, setting)
-    if args.cards:
-        print(*show.cards(found, prices=args.prices), sep="\n")
-        return 0
-    for line in fit.answer.lines(case, setting, found, memory_bytes=limit):
-        print(line, flush=True)
-    if there:
-        speed_lines = fit.answer.speed_lines(found, setting, there, limit, link=link)
-        print(*speed_lines, sep="\n")
-    said = fit.verdict(found, limit) if limit else fit.FITS
-    changes = fit.answer.changes(case, setting) if said != fit.FITS else []
-    for change in show.progress(changes, what="changes"):
-        print(fit.answer.change_line(case, change, limit, before=found), flush=True)
-    return EXIT_FINDING if said == fit.NOT else 0
+    return fitting.run(args)
 
 
 def _print_pairs(rows: Sequence[tuple[str, str]]) -> None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_lab import bench, facts, fit, units
 from gpu_lab.compare import Row, paired
-from gpu_lab.compare.runs import FEWEST_SESSIONS
+from gpu_lab.compare.pairs import FEWEST_SESSIONS
+from gpu_lab.hardware import host, torch_view
 from gpu_lab.records import (
     Comparison,
     Device,
@@ -99,11 +100,45 @@ def passport_rows(machine: Machine, device: Device) -> list[tuple[str, str]]:
 
 
 def link(found: Link | None) -> str:
-    """The link as negotiated, such as "PCIe 4 x4 (max 4 x16)"."""
-    if found is None or found.pcie_width_current is None:
+    """The link, such as "thunderbolt3, external: PCIe 3 x4 (max 4 x16)"."""
+    if found is None:
         return "not told"
-    now = f"PCIe {found.pcie_gen_current} x{found.pcie_width_current}"
-    return f"{now} (max {found.pcie_gen_max} x{found.pcie_width_max})"
+    now = _lanes(found.pcie_gen_current, found.pcie_width_current)
+    most = _lanes(found.pcie_gen_max, found.pcie_width_max)
+    lanes = f"PCIe {now} (max {most})" if found.pcie_width_current else "not told"
+    if found.kind == "unknown" and found.external is None:
+        return lanes
+    where = {True: "external", False: "internal", None: "place not told"}
+    return f"{found.kind}, {where[found.external]}: {lanes}"
+
+
+def _lanes(gen: int | None, width: int | None) -> str:
+    return f"{gen or '?'} x{width or '?'}"
+
+
+def detected(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Rows of `gpu-lab detect`: driver, each GPU with its link and why, remarks."""
+    cuda = f" (CUDA {found['cuda_version']})" if found["cuda_version"] else ""
+    rows = [("driver", f"{found['driver_version'] or units.NOT_AVAILABLE}{cuda}")]
+    for number, gpu in enumerate(found["gpus"]):
+        place = {k: v for k, v in gpu.items() if k.startswith("pcie_")}
+        path = Link(kind=gpu["link"], external=gpu["external"], **place)
+        rows.append((f"gpu {number}", f"{gpu['name']} {gpu['bus_id'] or ''}".strip()))
+        rows += [("  link", link(path)), ("  why", "; ".join(gpu["evidence"]))]
+        rows += [("  note", gpu["note"])] if gpu["note"] else []
+    for key in ("interconnect", "mig_devices"):
+        rows += [(key.replace("_", " "), str(found[key]))] if found[key] else []
+    return rows + [("note", text) for text in found["notes"]]
+
+
+def computer() -> list[tuple[str, str]]:
+    """Rows about the computer around the GPUs; torch is not imported for it."""
+    return [
+        ("processor", f"{host.cpu_name()}, {host.threads()} threads"),
+        ("memory", units.memory(host.memory_bytes())),
+        ("system", f"{host.system()} {host.environment()}".strip()),
+        ("torch", torch_view.versions().get("torch", units.NOT_AVAILABLE)),
+    ]
 
 
 def measurements(rows: Iterable[Measurement]) -> Table:
@@ -129,6 +164,8 @@ def rate(row: Measurement) -> str:
     """Rate of a row in its own unit; n/a where there is none."""
     if row.work_unit == "FLOP":
         return units.flops(row.rate)
+    if row.work_unit == "sample" and row.rate:
+        return f"{units.number(row.rate)} samples/s"
     return units.bandwidth(row.rate if row.work_unit == "byte" else None)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpu_lab import redact
-from gpu_lab.hardware import host, nvml
+from gpu_lab.hardware import host, nvml, snapshot
+from gpu_lab.plot import picture
 from gpu_lab.records import Device, Machine, Measurement, Session, Source
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -21,6 +24,7 @@ def forget() -> None:
     nvml._library.cache_clear()
     nvml._replay.cache_clear()
     host.gpus_listed.cache_clear()
+    snapshot.here.cache_clear()
     redact._names_of_machine.cache_clear()
 
 
@@ -49,6 +53,23 @@ def stand_in(replay: Callable[[Path], None]) -> Device:
     """The stand-in: a GPU that is replayed, timed by the simulated clock."""
     replay(FIXTURES / "standin" / "nvml.json")
     return Device(backend="cuda", name="Stand-in GPU (simulated)", simulated=True)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures behind the pictures, in the order of drawing."""
+    kept: list[Any] = []
+
+    def finish(figure: Any, **words: str) -> picture.Picture:
+        kept.append(figure)
+        return picture.finish(figure, **words)
+
+    # Not by attribute: a room's door has the functions of the same names.
+    for name, module in list(sys.modules.items()):
+        draws = name.startswith("gpu_lab.plot.") and hasattr(module, "finish")
+        if draws and module is not picture:
+            monkeypatch.setattr(module, "finish", finish)
+    return kept
 
 
 @pytest.fixture

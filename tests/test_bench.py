@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -318,8 +319,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(suite, name, 8)
     for name in ("COPY_BYTES", "TRANSFER_BYTES"):
         monkeypatch.setattr(suite, name, 1024)
-    for name in ("CPU_BUDGET_S", "GPU_BUDGET_S"):
-        monkeypatch.setattr(suite, name, 0.002)
+    for name in ("CPU_PLAN", "GPU_PLAN"):
+        short = replace(getattr(suite, name), budget_s=0.002, sample_s=None)
+        monkeypatch.setattr(suite, name, short)
 
 
 @pytest.mark.usefixtures("small")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gpu_lab import bench, cli, facts, hardware, store
+from gpu_lab import bench, cli, facts, hardware, store, timing
 from gpu_lab.course import session
 
-COMMANDS = ("run", "detect", "doctor", "bench", "fit")
+COMMANDS = ("run", "detect", "snapshot", "doctor", "explain", "bench", "compare", "fit")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -41,12 +41,24 @@ def test_a_wrong_command_line_is_one_line_and_2(args, words, capsys):
     assert error.count("\n") == 1
 
 
-def test_detect_prints_the_passport_and_one_json_object(capsys):
+def test_detect_prints_the_machine_and_one_json_object(capsys):
     assert cli.main(["detect"]) == 0
     assert "processor" in capsys.readouterr().out
     assert cli.main(["detect", "--json"]) == 0
-    machine = json.loads(capsys.readouterr().out)
-    assert machine["devices"][0]["backend"] == "cpu"
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {
+        *("gpus", "interconnect", "mig_devices", "driver_version", "cuda_version"),
+        "notes",
+    }
+
+
+def test_a_snapshot_that_cannot_be_read_or_written(tmp_path, capsys):
+    file = tmp_path / "x.json"
+    file.write_text("{")
+    assert cli.main(["detect", "--from", str(file)]) == 2
+    assert "wanted a snapshot" in capsys.readouterr().err
+    assert cli.main(["snapshot", str(tmp_path / "no" / "folder.json")]) == 2
+    assert "No such file" in capsys.readouterr().err
 
 
 def test_doctor_without_a_gpu_is_no_fault_and_names_one_command(capsys, monkeypatch):
@@ -155,3 +167,25 @@ def test_a_row_that_failed_says_why_and_is_a_finding(torchless):
     assert ended.returncode == 1
     assert "failed: ImportError: libcudart.so: planted" in ended.stdout
     assert "Traceback" not in ended.stderr
+
+
+def test_bench_goes_on_until_there_are_as_many_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr("gpu_lab.bench.suite.CPU_PLAN", timing.Plan(rounds=12))
+    made = []
+
+    def stopped(**given: object) -> str:
+        made.append(given["names"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpu_lab.course.fresh.session", stopped)
+    args = ["bench", "host_copy", "--device", "cpu", "--out", str(tmp_path / "a")]
+    assert cli.main([*args, "--sessions", "3"]) == 130
+    assert "1 of 3 sessions kept; the same command goes on" in capsys.readouterr().err
+    monkeypatch.setattr("gpu_lab.course.fresh.session", lambda **_given: "")
+    assert cli.main([*args, "--sessions", "2"]) == 0
+    assert made == [("host_copy",)]
+    assert "sessions" in capsys.readouterr().out
+    assert cli.main([*args, "--sessions", "2"]) == 2
+    assert "holds 2 whole sessions, wanted 2; choose" in capsys.readouterr().err

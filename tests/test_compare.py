@@ -214,6 +214,23 @@ def test_a_higher_clock_is_named() -> None:
     assert verdicts(a, other)["matmul_fp32"].note == "in clock cycles too"
 
 
+@pytest.mark.parametrize(
+    ("anchor_s", "word"),
+    [(2e-6, "slower"), (2.2e-6, "not comparable")],
+)
+def test_a_machine_that_slowed_down_as_a_whole(anchor_s: float, word: str) -> None:
+    """The anchor tells a slow row from a slow hour."""
+    usual = {"anchor_s": (1.99e-6, 2.01e-6) * (runs.ROUNDS // 2)}
+    slow = {"anchor_s": (0.995 * anchor_s, 1.005 * anchor_s) * (runs.ROUNDS // 2)}
+    a = runs.run(0, **usual)
+    b = runs.run(1, scale=dict.fromkeys(runs.TIMES_S, 1.1), **slow)
+    found = verdicts(a, b)["host_copy"]
+    assert str(found.verdict) == word
+    assert ("conditions changed: the anchor too took 1.10" in found.reason) == (
+        word == "not comparable"
+    )
+
+
 def test_a_b_a_says_when_conditions_changed() -> None:
     a, b = runs.run(0), runs.run(1, scale={"h2d": 0.5})
     warm = runs.run(2, scale={"h2d": 1.2})
@@ -222,6 +239,80 @@ def test_a_b_a_says_when_conditions_changed() -> None:
     assert "conditions changed: the reference again took 1." in found["h2d"].reason
     same = verdicts(a, b, again=runs.run(3))["h2d"]
     assert (same.verdict, same.sessions) == (Verdict.FASTER, (10, 5))
+
+
+def test_a_b_a_asks_for_more_than_the_reference_changes_by_itself() -> None:
+    """Two occasions of one dock lie apart; the other dock lies between them."""
+    a, b = runs.run(0, between=0.05), runs.run(1, scale={"h2d": 0.93}, between=0.002)
+    later = runs.run(2, scale={"h2d": 0.91}, between=0.05)
+    found = verdicts(a, b, again=later)["h2d"]
+    assert found.verdict not in SURE
+
+
+def test_transfers_have_no_sm_clock() -> None:
+    a = runs.run(0, **runs.on_gpu(900))
+    b = runs.run(1, scale={"h2d": 0.5}, **runs.on_gpu(1800))
+    found = verdicts(a, b)["h2d"]
+    assert (found.verdict, found.note) == (Verdict.FASTER, "")
+
+
+def test_a_clock_that_explains_little_is_not_named() -> None:
+    a = runs.run(0, **runs.on_gpu(1500))
+    b = runs.run(1, scale={"matmul_fp32": 0.8}, **runs.on_gpu(1510))
+    assert verdicts(a, b)["matmul_fp32"].note == "in clock cycles too"
+
+
+@pytest.mark.parametrize("field", ["cpu_name", "system"])
+def test_one_run_is_of_one_machine(field: str) -> None:
+    a = runs.run(0)
+    mixed = on_machine(replace(a, sessions=a.sessions[:2]), **{field: "other"})
+    found = verdicts(a, replace(a, sessions=(*mixed.sessions, *a.sessions[2:])))["h2d"]
+    assert found.verdict is Verdict.NOT_COMPARABLE
+    assert "one run, different machines: " in found.reason
+
+
+def test_another_computer_is_said() -> None:
+    found = verdicts(runs.run(0), on_machine(runs.run(1), cpu_name="other"))["h2d"]
+    assert found.note == "with another computer"
+
+
+def test_allowed_threads_are_also_allowed_in_the_settings() -> None:
+    a = changed(runs.run(0), settings={"n": 8, "threads": 2})
+    b = changed(runs.run(1), settings={"n": 8, "threads": 4})
+    b = on_machine(b, torch_threads=4)
+    assert "--allow threads" in verdicts(a, b)["h2d"].reason
+    assert verdicts(a, b, allow=["threads"])["h2d"].speedup
+
+
+def test_a_row_listed_twice_counts_once() -> None:
+    a = runs.run(0)
+    sessions = tuple(
+        replace(s, measurements=s.measurements * 3) for s in a.sessions[:2]
+    )
+    assert verdicts(a, replace(a, sessions=sessions))["h2d"].sessions == (5, 2)
+
+
+def test_flags_that_do_not_exclude_are_noted() -> None:
+    found = verdicts(runs.run(0), changed(runs.run(1), flags=("launch-bound",)))["h2d"]
+    assert found.note == "candidate: launch-bound"
+
+
+def test_no_geometric_mean_of_what_is_not_comparable() -> None:
+    a = runs.run(0, anchor_s=(1.99e-6, 2.01e-6) * (runs.ROUNDS // 2))
+    slow = dict.fromkeys(runs.TIMES_S, 1.2)
+    b = runs.run(1, scale=slow, anchor_s=(2.38e-6, 2.42e-6) * (runs.ROUNDS // 2))
+    assert compare.groups(compare.versus(a, b)) == []
+    few = (runs.run(0, sessions=3), runs.run(1, sessions=3))
+    assert compare.groups(compare.versus(*few)) == []
+
+
+def test_a_busy_run_is_marked_in_the_fleet() -> None:
+    busy = changed(runs.run(0, name="busy"), flags=("busy",))
+    one = runs.run(1)
+    part = changed(replace(one, sessions=one.sessions[:1]), flags=("busy",))
+    mixed = replace(one, sessions=(*part.sessions, *one.sessions[1:]))
+    flags = {m.run.name: m.rows["h2d"].flags for m in compare.fleet([busy, mixed])}
+    assert flags == {"busy": ("busy",), "run": ()}
 
 
 def test_a_row_of_one_side_only() -> None:

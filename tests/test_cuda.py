@@ -91,7 +91,7 @@ def test_a_real_gpu_gets_this_clock(fake: FakeCuda) -> None:
 def test_the_sleep_is_calibrated_once_a_device(fake: FakeCuda) -> None:
     clock = cuda.CudaQueue(GPU)
     cuda.CudaQueue(GPU)
-    assert fake.slept == [cuda.CALIBRATION_CYCLES] * 2  # the first loads the kernel
+    assert fake.slept == [cuda.CALIBRATION_CYCLES] * (cuda.WAKING + 1)
     clock.hold(0.25)
     assert fake.slept[-1] == pytest.approx(0.25 * CYCLES_PER_S, rel=1e-3)
     clock.hold(0.0)

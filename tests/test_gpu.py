@@ -3,6 +3,7 @@
 import pytest
 
 from gpu_lab import bench, hardware
+from gpu_lab.bench import amp, amp_numerics
 from gpu_lab.records import Source
 from gpu_lab.timing import Plan
 
@@ -32,3 +33,32 @@ def test_more_bytes_take_longer_over_the_link(gpu):
         bench.host_to_device(size, device=gpu, plan=SHORT) for size in (2**12, 2**26)
     )
     assert large.median_s > 10 * small.median_s
+
+
+@pytest.mark.parametrize("model", ["cnn", "transformer", "toy"])
+def test_a_training_step_in_each_precision(gpu, model):
+    arms = [amp.step_arm(model, device=gpu, mode=mode) for mode in amp.MODES]
+    for arm, row in zip(
+        arms, bench.together(arms, device=gpu, plan=SHORT), strict=True
+    ):
+        assert row.available or "needs" in row.reason
+        if row.available and gpu.backend in amp.COUNTS_MEMORY:
+            # Peak: weights and gradients too, and at least what is kept for backward.
+            assert row.observed["peak_bytes"] > row.observed["saved_bytes"], arm.name
+
+
+def test_numerics_are_those_of_a_cpu(gpu):
+    shares = {
+        name: amp_numerics.train(**given, device=gpu).zero_share
+        for name, given in {
+            "bfloat16": {"dtype": "bfloat16"},
+            "float16": {"dtype": "float16"},
+            "scaled": {"dtype": "float16", "scaled": True},
+        }.items()
+    }
+    assert shares["float16"] > 0.99
+    assert shares["scaled"] < 0.01
+    assert shares["bfloat16"] < 0.001
+    trace = amp_numerics.scaler_trace([1.0, float("inf"), 1.0], device=gpu)
+    assert trace == [(2.0**16, -1.0), (2.0**15, -1.0), (2.0**15, -2.0)]
+    assert amp_numerics.op_table(device=gpu)["Linear"][1] == "bfloat16"

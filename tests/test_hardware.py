@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable
@@ -14,7 +14,15 @@ import pytest
 import torch
 
 from gpu_lab import hardware
-from gpu_lab.hardware import host, install, nvidia, torch_view
+from gpu_lab.hardware import (
+    host,
+    install,
+    nvidia,
+    nvml,
+    place,
+    snapshot,
+    torch_view,
+)
 from gpu_lab.records import Device, GpuLabError, Link, Machine
 
 LOST = Path(__file__).parent / "fixtures" / "standin" / "lost.json"
@@ -169,6 +177,65 @@ def test_the_same_card_is_joined_by_its_pci_address(
     assert (one.label, one.link, one.lost) == ("cuda:0", link, "")
     assert (other.label, other.bus_id) == ("cuda:1", "00000000:2F:00.0")
     assert other.lost == "the driver lists it, torch does not see it"
+
+
+def two_cards(replay: Callable[[Path], None], tmp_path: Path) -> list[Device]:
+    """Two different recorded cards, as the driver numbers them."""
+    answers: dict[str, object] = {"nvmlDeviceGetCount()": 2}
+    for index, name, bus, width in ((0, "A", "01", 16), (1, "B", "2F", 4)):
+        answers |= {
+            f"nvmlDeviceGetName({index})": f"NVIDIA {name}",
+            f"nvmlDeviceGetPciInfo({index})": {"busId": f"00000000:{bus}:00.0"},
+            f"nvmlDeviceGetCurrPcieLinkWidth({index})": width,
+            f"nvmlDeviceGetPowerUsage({index})": 1000 * width,
+        }
+    path = tmp_path / "two.json"
+    path.write_text(json.dumps({"nvml": answers}))
+    replay(path)
+    return list(nvidia.devices())
+
+
+@pytest.mark.parametrize("order", ["0,1", "1,0", "1"])
+def test_torch_and_nvml_meet_by_address_whatever_their_numbers(
+    replay: Callable[[Path], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    order: str,
+) -> None:
+    listed = two_cards(replay, tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", order)
+    visible = [listed[int(n)] for n in order.split(",")]
+    seen = [gpu(i, card.bus_id, name=card.name) for i, card in enumerate(visible)]
+    assert [nvidia.index_of(device.bus_id) for device in seen] == [
+        int(n) for n in order.split(",")
+    ]
+    monkeypatch.setattr(nvml, "replayed", lambda: False)
+    found = join(monkeypatch, seen, listed)
+    widths = {"NVIDIA A": 16, "NVIDIA B": 4}
+    for device in found:
+        assert device.link
+        assert device.link.pcie_width_current == widths[device.name]
+    assert [d.name for d in found if not d.lost] == [card.name for card in visible]
+
+
+def test_the_link_of_a_device_says_where_it_leads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    row = {"bus_id": "0000:2f:00.0", "link": "thunderbolt4", "external": True}
+    row |= {"evidence": ["behind a bridge"]} | dict.fromkeys(place.LINK_FIELDS, 4)
+    monkeypatch.setattr(snapshot, "here", functools.cache(lambda: {"gpus": [row]}))
+    link = Link(pcie_width_current=2, evidence=("NVML",))
+    one, other = join(
+        monkeypatch, [], [gpu(0, "00000000:2F:00.0", link=link), gpu(1, "0:30:00.0")]
+    )
+    assert one.link
+    assert (one.link.kind, one.link.external) == ("thunderbolt4", True)
+    assert one.link.pcie_width_current == 2  # NVML's reading stays
+    assert one.link.evidence == ("NVML", "behind a bridge")
+    assert other.link is None
+    (amd,) = join(monkeypatch, [gpu(0, "0000:2F:00.0")], [])
+    assert amd.link
+    assert amd.link.pcie_gen_max == 4  # from sysfs, where NVML says nothing
 
 
 def test_a_card_that_torch_lists_and_the_driver_lost_is_lost(
@@ -341,16 +408,10 @@ def test_environment(
     assert host.environment() == found
 
 
-def test_a_tool_that_is_missing_or_hangs_is_no_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_tool_that_is_missing_or_hangs_is_no_answer() -> None:
     assert host._output("no-such-program-here") == ""
-
-    def hangs(*_args: object, **options: object) -> None:
-        raise subprocess.TimeoutExpired("tool", 20)
-
-    monkeypatch.setattr(subprocess, "run", hangs)
-    assert host._output("tool") == ""
+    hangs = "import time; print('half', flush=True); time.sleep(60)"
+    assert host._output(sys.executable, "-c", hangs, limit_s=0.5) == ""
 
 
 def test_output_in_a_foreign_code_page_is_read() -> None:

@@ -192,14 +192,12 @@ def test_wsl_without_the_driver(situation: Callable[..., Ladder]) -> None:
 @pytest.fixture
 def child(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     """Run another program as the probe; its stages."""
-    honest = ladder._run_apart
+    honest = host.run_apart
 
     def probe(code: str, *, limit_s: float = 30) -> dict[str, Any]:
         other = [sys.executable, "-c", code]
         monkeypatch.setattr(
-            ladder,
-            "_run_apart",
-            lambda _command, limit_s: honest(other, limit_s=limit_s),
+            host, "run_apart", lambda _command, limit_s: honest(other, limit_s=limit_s)
         )
         return ladder.run_probe("cuda:0", limit_s=limit_s)
 
@@ -247,7 +245,7 @@ def test_a_child_that_survives_its_kill(
     child: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A grandchild keeps the pipe open, as a child stuck in the driver would.
-    monkeypatch.setattr(ladder, "KILL_LIMIT_S", 0.5)
+    monkeypatch.setattr(host, "KILL_LIMIT_S", 0.5)
     stuck = "import time; time.sleep(4)"
     code = f"import subprocess, sys, time\n{said('seen')}"
     code += f"subprocess.Popen([sys.executable, '-c', {stuck!r}])\ntime.sleep(60)"

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.notebooks
 FIRST = "00_start_here"
 BASICS = "01_hardware_basics"
 MEASURING = "03_measuring"
+PRECISION = "04_mixed_precision"
 NBVAL = [
     *("--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/nbval.cfg"),
     *("--nbval-cell-timeout", "120", "-p", "no:cacheprovider"),
@@ -93,6 +94,20 @@ FAULTS = {
         Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
         Fault("a speedup", r"0\.7\d+x", "0.91x", caught=False),
         Fault("a count of verdicts", ">100<", ">99<", caught=False),
+    ),
+    PRECISION: (
+        *COMMON,
+        Fault("a sum", ">2048<", ">4096<"),
+        Fault("a scale", r"2\*\*17", "2**18"),
+        Fault("a dtype", "float32</td>", "float16</td>"),
+        Fault("a warning", "FutureWarning", "silent"),
+        Fault("a claim's verdict", ">outdated<", ">true<"),
+        Fault("an experiment", "cnn_float32_channels_last", "cnn_float32_other"),
+        Fault("a reason", "needs a GPU", "needs nothing"),
+        Fault("a unit of a column", r"time \(ms\)", "time (s)"),
+        Fault("a shape", "'large': 256", "'large': 257"),
+        Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
+        Fault("a share", r"\d+\.\d+ %", "77.7 %", caught=False),
     ),
 }
 

@@ -22,11 +22,19 @@ MOST_GB_PER_S = 20_000
 COPIES = [f"{4**k} KiB" for k in range(1, 5)] + [f"{4**k} MiB" for k in range(4)]
 WAYS = ("H2D pinned", "D2H pinned", "H2D pageable")
 PRODUCTS = (32, 64, 128, 256, 512, 1024)
+NO_UNITS = ("tf32", "float8")
 ONLY_GPU = {
     "00_start_here": {"first_h2d"},
     "01_hardware_basics": {f"{way} {size}" for way in WAYS for size in COPIES}
     | {f"offload_{n}" for n in PRODUCTS},
     "03_measuring": set(),
+    "04_mixed_precision": {
+        *(f"{n}_{kind}" for n in ("small", "middle", "large") for kind in NO_UNITS),
+        *(f"{model}_tf32" for model in ("cnn", "transformer", "toy")),
+        *(f"cnn_{kind}_channels_last" for kind in ("tf32", "float16")),
+        "cnn_float16",
+        "transformer_float16",
+    },
     "core": {"device_copy", "h2d", "d2h", "launch"},
 }
 

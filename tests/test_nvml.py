@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -200,6 +201,45 @@ def test_a_replayed_loss(replay: Callable[[Path], None]) -> None:
     (found,) = nvidia.devices()
     assert found.lost
     assert found.simulated
+
+
+@pytest.fixture
+def three_cards(
+    replay: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's answers for a good card, one it lost and one that hangs."""
+    good = json.loads((LOST.parent / "nvml.json").read_text())["nvml"]
+    answers = {"nvmlDeviceGetCount()": 3}
+    for name, value in good.items():
+        for index in range(3):
+            answers.setdefault(name.replace("(0", f"({index}"), value)
+    answers["nvmlDeviceGetPowerUsage(0)"] = "not supported"
+    answers["nvmlDeviceGetMemoryInfo(1)"] = "lost"
+    answers["nvmlDeviceGetMemoryInfo(2)"] = "hangs"
+    path = tmp_path / "three.json"
+    path.write_text(json.dumps({"nvml": answers}))
+    replay(path)
+    monkeypatch.setattr(nvml, "LIMIT_S", 0.3)
+
+
+@pytest.mark.usefixtures("three_cards")
+def test_one_card_is_lost_one_hangs_and_the_list_goes_on() -> None:
+    good, lost, hangs = nvidia.devices()
+    assert good.state
+    assert (good.lost, good.state.power_w, good.state.temperature_c) == ("", None, 46)
+    assert "GPU is lost" in lost.lost
+    assert hangs.lost == "nvmlDeviceGetMemoryInfo: no answer within 0.3 s"
+    assert hangs.name == "Stand-in GPU (simulated)"
+
+
+def test_a_driver_that_hangs_is_no_driver(
+    driver: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml, "LIMIT_S", 0.1)
+    driver.__dict__["nvmlSystemGetDriverVersion"] = lambda: time.sleep(nvml.HANG_S)
+    driver.__dict__["nvmlDeviceGetCount"] = lambda: time.sleep(nvml.HANG_S)
+    assert nvidia.driver_version() is None
+    assert nvidia.devices() == ()
 
 
 def test_replayed_problem(replay: Callable[[Path], None], tmp_path: Path) -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
-
-import pytest
 
 from gpu_lab import bench, fit, plot
 from gpu_lab.bench import LinkFit, ceiling
-from gpu_lab.plot import picture
 from gpu_lab.records import Ceiling, CeilingKind, Device, Measurement, Source
 
 CPU = Device(backend="cpu", name="c")
@@ -17,20 +13,6 @@ MEMORY = Ceiling(value=10e9, kind=CeilingKind.MEASURED, how="triad")
 PEAK = Ceiling(value=100e9, kind=CeilingKind.DERIVED, how="formula")
 LINKS = ("PCIe 4.0 x16", "Thunderbolt 4", "Thunderbolt 3")
 SIZES = (64, 256, 1024)
-
-
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The figures behind the pictures."""
-    kept: list[Any] = []
-
-    def finish(figure: Any, **words: str) -> picture.Picture:
-        kept.append(figure)
-        return picture.finish(figure, **words)
-
-    for name in ("curves", "roofline"):  # plot.roofline is the function of that name
-        monkeypatch.setattr(sys.modules[f"gpu_lab.plot.{name}"], "finish", finish)
-    return kept
 
 
 def row(name: str, *, unit: str, work: float, **settings: int) -> Measurement:

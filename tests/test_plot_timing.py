@@ -12,25 +12,10 @@ import psutil
 import pytest
 
 from gpu_lab import bench, plot, timing
-from gpu_lab.plot import picture
 from gpu_lab.records import Device, Measurement, Source
 from gpu_lab.timing import Lanes, Model, Plan, SimulatedGpu
 
 CPU = Device(backend="cpu", name="c")
-
-
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The figures behind the pictures."""
-    kept: list[Any] = []
-
-    def finish(figure: Any, **words: str) -> picture.Picture:
-        kept.append(figure)
-        return picture.finish(figure, **words)
-
-    for name in ("lanes", "sustained"):  # plot.lanes is the function of that name
-        monkeypatch.setattr(sys.modules[f"gpu_lab.plot.{name}"], "finish", finish)
-    return kept
 
 
 @pytest.fixture
@@ -168,6 +153,7 @@ def test_ctrl_c_in_a_notebook_ends_the_competitor_silently() -> None:
     code = """
 import os, signal
 from gpu_lab import timing
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background
 try:
     with timing.competitor():
         os.killpg(0, signal.SIGINT)

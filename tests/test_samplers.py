@@ -180,7 +180,7 @@ def test_a_host_that_was_late_once_is_caught_by_twice_the_hold() -> None:
     turn = count()
 
     def stumbles() -> None:
-        gpu._now_s += 2e-3 if next(turn) == 150 else 0.0
+        gpu._now_s += 2e-3 if next(turn) == 250 else 0.0
         gpu.work()
 
     (found,) = QueueSampler(gpu).samples([(Turns([stumbles]), 100)])

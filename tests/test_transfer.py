@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -93,8 +94,12 @@ def test_link_under_load_reads_before_and_during(
 ) -> None:
     monkeypatch.setattr(transfer, "LOAD_BYTES", 4096)
     read = iter([Link(pcie_gen_current=1), Link(pcie_gen_current=4)])
-    monkeypatch.setattr(transfer.nvidia, "link", lambda index: next(read))
-    device = Device(backend="cuda", name="x", simulated=True, link=Link())
+    monkeypatch.setattr(
+        transfer.nvidia, "link", lambda index: next(read) if index == 0 else None
+    )
+    listed = dataclasses.replace(stand_in, bus_id="00000000:2F:00.0", index=0)
+    monkeypatch.setattr(transfer.nvidia, "devices", lambda: (listed,))
+    device = dataclasses.replace(stand_in, bus_id="0:2F:00.0", link=Link(), index=3)
     before, during = bench.link_under_load(device=device) or (None, None)
     assert before
     assert during

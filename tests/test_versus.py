@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import runs
 
-from gpu_lab import cli, store, units
+from gpu_lab import cli, compare, plot, store, units
 from gpu_lab.records import Device, Ladder, Run, Rung, Session, Source
 
 EVIL = '<script>alert("x")</script>\x1b[31m\u202e$\\frac'
@@ -175,6 +175,8 @@ def test_a_thousandth_copy_of_a_session_is_no_session(
         (["{b}", "{b}", "--by", "no"], "no run has 'no'; wanted one of matmul_fp32"),
         (["{b}", "{b}", "--allow", "torch"], "a table without verdicts"),
         (["{b}", "--again", "nowhere"], "nowhere: no such folder"),
+        (["{b}", "--again", "{b}"], "has sessions of the other runs"),
+        (["{b}", "--by", "h2d"], "--by sorts three runs or more"),
         (["nosuch://x"], "nosuch://x: cannot be read"),
         (["{b}", "--html", "nowhere/x.html"], "nowhere"),
     ],
@@ -232,6 +234,8 @@ def test_a_folder_of_bad_files_is_refused(
         ('"times_s": [', '"times_s": [1e999, '),
         ('"times_s": [', '"times_s": [NaN, '),
         ('"anchor_s": [', '"anchor_s": [1e999'),
+        ('"anchor_s": [', '"anchor_s": [1.0'),
+        ('"times_s": [', '"times_s": [1e308, '),
         ('"work": null', '"work": 1e999'),
         ('"work": null', '"work": -5.0'),
         ('"schema": "1.', '"schema": "99.'),
@@ -295,16 +299,18 @@ def huge(rows: int, rounds: int, seed: int) -> Run:
     return runs.run(seed, sessions=5, rows=names, rounds=rounds)
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="Linux only")
 def test_forty_rows_of_ten_sessions_stay_below_200_mb(tmp_path: Path) -> None:
     """C14: what makes it quick is checked here, the time by hand and in the bench."""
     folders = [
         str(runs.keep(huge(40, 200, seed), tmp_path / str(seed))) for seed in (0, 1)
     ]
     code = (
-        "import resource, sys; from gpu_lab import cli\n"
+        "import re, sys; from gpu_lab import cli\n"
         f"code = cli.main(['compare', *{folders}])\n"
         "heavy = [m for m in ('torch', 'pandas', 'matplotlib') if m in sys.modules]\n"
-        "peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "status = open('/proc/self/status').read()\n"  # getrusage keeps our own peak
+        "peak = re.search(r'VmHWM:\\s+(\\d+)', status)[1]\n"
         "print(code, heavy, peak)\n"
     )
     done = subprocess.run(
@@ -330,11 +336,44 @@ def test_a_file_larger_than_any_session_is_not_read(
         store.load_run(pair[0])
 
 
+def test_a_short_run_again_is_refused(
+    pair: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    short = str(runs.keep(runs.run(5, sessions=3), tmp_path / "short"))
+    assert cli.main(["compare", *pair, "--again", short]) == 2
+    assert "3 sessions, wanted 5" in capsys.readouterr().err
+
+
+def test_a_fault_of_ours_is_no_finding(
+    pair: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    def fails(*_args: object, **_options: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("gpu_lab.compare.versus", fails)
+    assert cli.main(["compare", *pair]) == 3
+    assert "a fault of ours" in capsys.readouterr().err
+
+
+def test_sessions_without_times_are_no_copies(tmp_path: Path) -> None:
+    one = runs.run(0, sessions=1).sessions[0]
+    row = replace(
+        one.measurements[0], times_s=(), source=Source.NOT_MEASURABLE, reason="none"
+    )
+    empty = replace(one, measurements=(row,))
+    made = Run(name="a", sessions=(empty, empty))
+    assert len(store.load_run(str(runs.keep(made, tmp_path / "a"))).core) == 2
+
+
 def test_unfinished_sessions_do_not_count(tmp_path: Path) -> None:
     made = runs.run(0)
     first = replace(made.sessions[0], complete=False)
     half = replace(made, sessions=(first, *made.sessions[1:]))
-    assert len(store.load_run(str(runs.keep(half, tmp_path / "a"))).core) == 4
+    found = store.load_run(str(runs.keep(half, tmp_path / "a")))
+    assert len(found.core) == 4
+    assert found.left_out == ("core-1.json: not finished",)
 
 
 def test_a_simulated_device_is_never_compared(
@@ -348,3 +387,12 @@ def test_a_simulated_device_is_never_compared(
     out = capsys.readouterr().out
     assert out.startswith("Nothing can be said about")
     assert "SIMULATED: only what was measured is compared" in out
+
+
+def test_the_forest_says_what_it_shows() -> None:
+    rows = compare.versus(runs.run(0), runs.run(1, scale={"h2d": 1.5}))
+    found = plot.forest(rows)
+    assert found.caption.startswith("0 faster, 1 slower, 3 equivalent, 0 say nothing.")
+    assert "h2d slower 0.6" in found.alt
+    silent = plot.forest(compare.versus(runs.run(0), runs.run(1, rows=("launch",))))
+    assert "launch not comparable" in silent.alt

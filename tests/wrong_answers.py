@@ -7,7 +7,15 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from gpu_lab.exercises import hardware_basics, measuring, start_here
+import torch
+
+from gpu_lab.exercises import (
+    device_detection,
+    hardware_basics,
+    measuring,
+    mixed_precision,
+    start_here,
+)
 
 
 def _shifted(by: int) -> dict[str, int]:
@@ -71,6 +79,80 @@ def _limits(**changed: str) -> dict[str, str]:
     return {**hardware_basics.right_limits(), **changed}
 
 
+def _unguarded(torch: Any) -> str:
+    return str(getattr(torch.accelerator.current_accelerator(), "type", "cpu"))
+
+
+def _as_everybody(torch: Any) -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _first_that_works(torch: Any) -> str:
+    """All kinds, a kernel before trust, and still device 0."""
+    for kind in ("cuda", "xpu", "mps"):
+        backend = torch.backends.mps if kind == "mps" else getattr(torch, kind)
+        if backend.is_available():
+            try:
+                torch.ones(1, device=kind).sum().item()
+                return kind
+            except RuntimeError:
+                pass
+    return "cpu"
+
+
+def _hops(**changed: int) -> dict[str, int]:
+    return {**device_detection.right_hops(), **changed}
+
+
+def _step(mistake: str = "") -> Callable[[mixed_precision.Kit], None]:
+    """A training step that is right but for one mistake."""
+
+    def my_step(kit: mixed_precision.Kit) -> None:
+        scaled = kit.dtype == torch.float16 or mistake == "scaler around bf16"
+        off = torch.amp.GradScaler("cpu", enabled=False)
+        scaler = kit.scaler if scaled and mistake != "no scaler" else off
+        if mistake != "no zero_grad":
+            kit.optimizer.zero_grad()
+        _passes(kit, scaler, mistake)
+        if mistake == "unscale after clipping":
+            kit.clip(kit.model.parameters(), 1.0)
+        scaler.unscale_(kit.optimizer)
+        if mistake not in ("unscale after clipping", "no clipping"):
+            kit.clip(kit.model.parameters(), 1.0)
+        if mistake != "no step":
+            scaler.step(kit.optimizer)
+        if mistake != "no update":
+            scaler.update()
+
+    return my_step
+
+
+def _passes(
+    kit: mixed_precision.Kit, scaler: torch.amp.GradScaler, mistake: str
+) -> None:
+    """Forward and backward pass."""
+    dtype = torch.float16 if mistake == "always float16" else kit.dtype
+    with torch.autocast("cpu", dtype, enabled=mistake != "no autocast"):
+        scores = kit.model(kit.x)
+        if mistake == "loss in half":
+            with torch.autocast("cpu", enabled=False):
+                loss = kit.loss(scores, kit.y)
+        else:
+            loss = kit.loss(scores, kit.y)
+        if mistake == "backward inside autocast":
+            scaler.scale(loss).backward()
+    if mistake != "backward inside autocast":
+        scaler.scale(loss).backward()
+
+
+def _scales(**changed: Any) -> dict[str, Any]:
+    return {**mixed_precision.right_scales(), **changed}
+
+
+def _gains(**changed: Any) -> dict[str, Any]:
+    return {**mixed_precision.right_gains(), **changed}
+
+
 def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
     """All wrong answers, made when asked: some read data files."""
     return {
@@ -126,6 +208,25 @@ def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
             "one wrong": (_limits(a="launch"), "again for a"),
             "other words": (_limits(a="bus"), "wanted one of link, memory"),
         },
+        "pick_device": {
+            "unguarded current_accelerator()": (
+                _unguarded,
+                "what the build was made for",
+            ),
+            "cuda if is_available()": (_as_everybody, "run one tiny kernel"),
+            "device 0 for the biggest": (_first_that_works, "the first one, not the"),
+            "always the CPU": (lambda torch: "cpu", "cuda is not the only kind"),
+            "does not catch": (lambda torch: torch.ones(1, device="cuda"), "it raised"),
+            "called, not given": ("cuda", "wanted a function"),
+        },
+        "narrowest_hop": {
+            "trusts the idle card": (_hops(b=2), "path b, hop 2: an idle card"),
+            "lanes without generation": (_hops(a=2), "path a, hop 2: it can move"),
+            "forgets the tunnel": (_hops(c=3), "of a tunnel is a placeholder"),
+            "only the card": (_hops(d=3), "path d, hop 3: an idle card"),
+            "counts from 0": (_hops(a=0), "wanted a hop from 1 to 3"),
+            "one left open": ({**_hops(), "d": ...}, "still open: d"),
+        },
         "repair_timer": {
             "all four errors": (
                 _timer(wait=False, warm=False, calls=3, shapes=(1024, 512), of=min),
@@ -163,6 +264,48 @@ def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
             "trusted the mean of f": (_verdicts(f="faster"), "f: the range leaves"),
             "used other words": (_verdicts(a="yes", b="no"), "a, b: wanted one of"),
             "left one open": ({**_verdicts(), "c": ...}, "still open: c"),
+        },
+        "wrap_step": {
+            **{
+                mistake: (_step(mistake), words)
+                for mistake, words in {
+                    "no autocast": "belongs into torch.autocast",
+                    "always float16": "bfloat16: the layers ran in another dtype",
+                    "loss in half": "came out in half precision",
+                    "no zero_grad": "of the step before",
+                    "backward inside autocast": "leave the with block before it",
+                    "no scaler": "float16 without a scaler",
+                    "scaler around bf16": "a scaler has nothing to do there",
+                    "unscale after clipping": "still scaled: unscale_ comes first",
+                    "no clipping": "not clipped before the step",
+                    "no step": "the optimizer made no step",
+                    "no update": "neither back off nor grow",
+                }.items()
+            },
+            "called, not given": (1.0, "without brackets"),
+        },
+        "safe_scale": {
+            "the default everywhere": (
+                dict.fromkeys("abc", 65536),
+                "a: safe, but not the smallest",
+            ),
+            "too small": (_scales(a=4096), "a: more than 1 in 1000"),
+            "forgot the large ones": (_scales(c=4096), "c: the largest gradients"),
+            "scaled what needs none": (_scales(b=2**14), "b: the largest gradients"),
+            "bf16 everywhere": (dict.fromkeys("abc", "bf16"), "a: a scale does it"),
+            "a text": (_scales(a="2**13"), "a: wanted a scale of at least 1"),
+            "made smaller": (_scales(b=0.5), "b: wanted a scale of at least 1"),
+            "one left open": (_scales(c=...), "still open: c"),
+        },
+        "who_gains": {
+            "all of them": (_gains(small="yes"), "again of small"),
+            "none": (_gains(middle="no", large="no"), "again of middle, large"),
+            "the wrong way round": (
+                {"small": "yes", "middle": "no", "large": "no"},
+                "again of small, middle, large",
+            ),
+            "other words": (_gains(large="3x"), "again of large"),
+            "one left open": (_gains(large=...), "still open: large"),
         },
     }
 

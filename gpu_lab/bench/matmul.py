@@ -23,7 +23,7 @@ TOLERANCE = {
     "float8": 8e-2,
 }
 # Compute capability from which the units exist (CUDA programming guide).
-CAPABILITY = {"tf32": (8, 0), "float8": (8, 9)}
+CAPABILITY = {"tf32": (8, 0), "float8": (8, 9), "nvfp4": (10, 0)}
 CHECKED_ROWS = 4
 
 
@@ -67,7 +67,7 @@ def matmul_arm(n: int, *, device: Device, dtype: str = "float32", seed: int = 0)
             f"wanted n >= 1 and dtype of {', '.join(TOLERANCE)}, found {n}, {dtype!r}"
         )
     name = f"matmul_{dtype}_{n}"
-    reason = _missing(device, dtype)
+    reason = missing(device, dtype)
     if reason:
         return Arm(name=name, reason=reason)
     generator = torch.Generator().manual_seed(seed)
@@ -87,7 +87,7 @@ def matmul_arm(n: int, *, device: Device, dtype: str = "float32", seed: int = 0)
     )
 
 
-def _missing(device: Device, dtype: str) -> str:
+def missing(device: Device, dtype: str) -> str:
     """Why this device has no such product; empty when it has."""
     import torch
 
@@ -118,24 +118,27 @@ def _product(a: Any, b: Any, *, device: Device, dtype: str) -> Callable[[], Any]
     precision = "tf32" if dtype == "tf32" else "ieee"
 
     def with_precision() -> Any:
-        with _fp32_precision(precision):
+        with fp32_precision(precision):
             return product()
 
     return with_precision
 
 
 @contextmanager
-def _fp32_precision(precision: str) -> Iterator[None]:
-    """TF32 on or off for the calls inside, whatever the user has set."""
+def fp32_precision(precision: str) -> Iterator[None]:
+    """TF32 on ("tf32") or off ("ieee") inside, in products and in convolutions."""
     import torch
 
-    setting = torch.backends.cuda.matmul
-    before = setting.fp32_precision
-    setting.fp32_precision = precision
+    backends: Any = torch.backends
+    settings = (backends.cuda.matmul, backends.cudnn.conv)
+    before = [setting.fp32_precision for setting in settings]
+    for setting in settings:
+        setting.fp32_precision = precision
     try:
         yield
     finally:
-        setting.fp32_precision = before
+        for setting, value in zip(settings, before, strict=True):
+            setting.fp32_precision = value
 
 
 def _product_float8(a: Any, b: Any) -> Callable[[], Any]:

@@ -169,13 +169,14 @@ def link_under_load(*, device: Device, seed: int = 0) -> tuple[Link, Link] | Non
 
     An idle card may show generation 1: only the second reading says what it can do.
     """
-    if device.backend != "cuda" or device.link is None:
+    index = nvidia.index_of(device.bus_id) if device.backend == "cuda" else None
+    if index is None or device.link is None:
         return None
     arm = transfer_arm("h2d", LOAD_BYTES, device=device, seed=seed)
-    before = nvidia.link(device.index)
+    before = nvidia.link(index)
     for _ in range(LOAD_COPIES):
         arm.calls[0]()
-    during = nvidia.link(device.index)
+    during = nvidia.link(index)
     completed([], clock_for(device))()
     return before, during
 

@@ -4,7 +4,7 @@ Rows that were taken in the same rounds are judged by `paired`, two runs of seve
 sessions by `versus`, many runs by `fleet`. No torch in here.
 """
 
-from gpu_lab.compare.fleet import Member, fleet
+from gpu_lab.compare.fleet import BY, Member, fleet
 from gpu_lab.compare.groups import GROUPS, Group, groups
 from gpu_lab.compare.keys import conditions, differences
 from gpu_lab.compare.paired import paired

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpu_lab.compare.runs import COMPARED
+from gpu_lab.compare.pairs import COMPARED, LEFT_OUT
 from gpu_lab.records import GpuLabError, Measurement, Run
 
 BY = "matmul_fp32"
@@ -48,6 +48,9 @@ def _member(run: Run) -> Member:
         for row in session.measurements:
             if row.source in COMPARED:
                 timed.setdefault(row.name, []).append(row)
+    # A disturbed session only where there is no other; its flag is then shown.
+    for name, rows in timed.items():
+        timed[name] = [r for r in rows if not {*LEFT_OUT} & {*r.flags}] or rows
     middle = {
         name: sorted(rows, key=lambda row: row.median_s or 0.0)[len(rows) // 2]
         for name, rows in timed.items()

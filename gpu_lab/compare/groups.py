@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpu_lab.compare.pairs import FEWEST_SESSIONS
 from gpu_lab.compare.runs import Row
 from gpu_lab.compare.sessions import Side, difference
 
@@ -33,13 +34,13 @@ def groups(rows: Sequence[Row]) -> list[Group]:
 
     A session's value is the mean of its rows' logarithms, so that what one process
     does to all of its rows counts once. Sessions that lack one of the rows are left
-    out; at least two a side are needed.
+    out; at least four a side are needed.
     """
     found = []
     for name, members in GROUPS.items():
         there = [row for row in rows if row.name in members and row.kept[0]]
         sides = [_means(there, side) for side in (0, 1)]
-        if len(there) < 2 or min(map(len, sides)) < 2:
+        if len(there) < 2 or min(map(len, sides)) < FEWEST_SESSIONS:
             continue
         one = difference(*sides)
         found.append(

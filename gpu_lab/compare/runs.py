@@ -7,24 +7,23 @@ difference shown, with the smallest effect that these data could have shown.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpu_lab.compare import keys
+from gpu_lab.compare.looks import (
+    as_much_as_itself,
+    holds_zero,
+    machine_changed,
+    second_look,
+)
 from gpu_lab.compare.paired import MARGIN_CPU, MARGIN_GPU
-from gpu_lab.compare.sessions import Side, difference, p_value, smallest_shown
-from gpu_lab.records import Comparison, Measurement, Run, Session, Source, Verdict
-from gpu_lab.timing.core import FEWEST_ROUNDS
-from gpu_lab.timing.stats import CONFIDENCE
+from gpu_lab.compare.pairs import ERROR, FEWEST_SESSIONS, Pair, Rows, pair_up
+from gpu_lab.compare.sessions import difference, smallest_shown
+from gpu_lab.records import Comparison, Measurement, Run, Verdict
 
-FEWEST_SESSIONS = 4  # with fewer a side no verdict of faster or slower
 DESIGN = (5, 5)
-ERROR = 1 - CONFIDENCE
 MARGIN_LINK = 0.05
-LEFT_OUT = ("busy", "throttled")  # a session's row with one of these is left out
-COMPARED = (Source.MEASURED, Source.RECORDED)
-Rows = Sequence[tuple[Session, Measurement]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,18 +38,6 @@ class Row:
     candidate: Measurement | None
     comparison: Comparison
     kept: tuple[Rows, Rows] = ((), ())
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Pair:
-    """Both sides of a row that may be compared."""
-
-    name: str
-    rows: tuple[Rows, Rows]
-    sides: tuple[Side, Side]
-    note: str
-    p: float
-    error: float = ERROR  # of this row among all of them (Holm)
 
 
 def versus(
@@ -81,13 +68,15 @@ def versus(
         for s in run.core
         for row in s.measurements
     )
-    found: dict[str, Comparison | _Pair] = {}
+    found: dict[str, Comparison | Pair] = {}
     for name in names:
         sides = (reference.rows(name), candidate.rows(name))
-        found[name] = _pair(name, sides, allow=allow)
-        if again and isinstance(found[name], _Pair):
-            found[name] = _sandwich(sides, again.rows(name), name, allow=allow)
-    pairs = _holm([pair for pair in found.values() if isinstance(pair, _Pair)])
+        found[name] = pair_up(name, sides, allow=allow)
+        if again and isinstance(found[name], Pair):
+            found[name] = _sandwich(
+                sides, again.rows(name), name, allow=allow, margin=margin
+            )
+    pairs = _holm([pair for pair in found.values() if isinstance(pair, Pair)])
     judged = {pair.name: _judge(pair, len(pairs), margin) for pair in pairs}
     return [
         Row(
@@ -95,123 +84,44 @@ def versus(
             reference=_middle(reference.rows(name)),
             candidate=_middle(candidate.rows(name)),
             comparison=one if isinstance(one, Comparison) else judged[name],
-            kept=((), ()) if isinstance(one, Comparison) else one.rows,
+            kept=_kept(one, judged.get(name)),
         )
         for name, one in found.items()
     ]
 
 
-def _pair(
-    name: str, both: tuple[Rows, Rows], *, allow: Sequence[str]
-) -> Comparison | _Pair:
-    """Both sides of a row, or why they are not comparable."""
-    reason = _not_comparable(both, allow)
-    if reason:
-        return Comparison(verdict=Verdict.NOT_COMPARABLE, reason=reason)
-    kept = tuple(_usable(rows) for rows in both)
-    first, second = (Side(tuple(_logs(row) for _s, row in rows)) for rows in kept)
-    notes = [_allowed(both, allow), *map(_dropped, ("reference", "candidate"), both)]
-    return _Pair(
-        name=name,
-        rows=(kept[0], kept[1]),
-        sides=(first, second),
-        note="; ".join(note for note in notes if note),
-        p=p_value(first, second),
-    )
+def _kept(one: Comparison | Pair, judged: Comparison | None) -> tuple[Rows, Rows]:
+    if isinstance(one, Comparison) or not judged or judged.speedup is None:
+        return (), ()
+    return one.rows
 
 
 def _sandwich(
-    both: tuple[Rows, Rows], again: Rows, name: str, *, allow: Sequence[str]
-) -> Comparison | _Pair:
+    both: tuple[Rows, Rows],
+    again: Rows,
+    name: str,
+    *,
+    allow: Sequence[str],
+    margin: float | None,
+) -> Comparison | Pair:
     """The reference, taken twice, against the candidate in between."""
-    twice = _pair(name, (both[0], again), allow=allow)
+    twice = pair_up(name, (both[0], again), allow=allow)
     if isinstance(twice, Comparison):
         return replace(twice, reason=f"reference again: {twice.reason}")
     found = difference(*twice.sides)
-    if (found.low > 0 or found.high < 0) and abs(found.estimate) > math.log1p(
-        _margin(twice, None) / 2
+    if not holds_zero(found) and abs(found.estimate) > math.log1p(
+        _margin(twice, margin) / 2
     ):
         changed = math.exp(-found.estimate)
         reason = (
             f"conditions changed: the reference again took {changed:.2f} times as long"
         )
         return Comparison(verdict=Verdict.NOT_COMPARABLE, reason=reason)
-    return _pair(name, ((*both[0], *again), both[1]), allow=allow)
+    whole = pair_up(name, ((*both[0], *again), both[1]), allow=allow)
+    return replace(whole, twice=twice.sides) if isinstance(whole, Pair) else whole
 
 
-def _not_comparable(both: tuple[Rows, Rows], allow: Sequence[str]) -> str:
-    """The first reason why these rows may not be judged; empty when they may."""
-    for side, rows in zip(("reference", "candidate"), both, strict=True):
-        if not rows:
-            return f"not in the {side} run"
-        missing = next((row for _s, row in rows if not row.available), None)
-        if missing:
-            return missing.reason
-    every = [row for rows in both for _session, row in rows]
-    other = next((row.source for row in every if row.source not in COMPARED), None)
-    if other:
-        return f"{other}: only what was measured is compared"
-    for row in every:
-        if differ := keys.differences(every[0], row):
-            return "; ".join(differ)
-    for rows in both:
-        if len({row.device for _session, row in rows}) > 1:
-            return "the sessions of one run ran on different devices"
-    return _conditions(both, allow) or _disturbed(both)
-
-
-def _conditions(both: tuple[Rows, Rows], allow: Sequence[str]) -> str:
-    met = keys.conditions(session for rows in both for session, _row in rows)
-    touched = keys.touching(met, both[0][0][1])
-    denied = [key for key in touched if key not in allow]
-    texts = (f"{key}: {', '.join(met[key])}" for key in denied)
-    hint = f" (--allow {','.join(denied)} compares anyway)"
-    return "; ".join(texts) + hint if denied else ""
-
-
-def _allowed(both: tuple[Rows, Rows], allow: Sequence[str]) -> str:
-    met = keys.conditions(session for rows in both for session, _row in rows)
-    found = [key for key in keys.touching(met, both[0][0][1]) if key in allow]
-    return f"with another {' and '.join(found)}" if found else ""
-
-
-def _disturbed(both: tuple[Rows, Rows]) -> str:
-    """Too few sessions are left, or one side only was throttled throughout."""
-    throttled = [_most(rows, "throttled") for rows in both]
-    if throttled[0] != throttled[1]:
-        return f"throttled in the {('candidate', 'reference')[throttled[0]]} run only"
-    for side, rows in zip(("reference", "candidate"), both, strict=True):
-        kept = _usable(rows)
-        if not kept or (len(kept) < len(rows) and len(kept) < FEWEST_SESSIONS):
-            return f"{_dropped(side, rows)}: {len(kept)} of {len(rows)} sessions left"
-    return ""
-
-
-def _most(rows: Rows, flag: str) -> bool:
-    return 2 * sum(flag in row.flags for _session, row in rows) > len(rows)
-
-
-def _fault(row: Measurement, *, throttled: bool) -> str:
-    """Why one session's row is left out; empty when it counts."""
-    flags = [
-        f for f in LEFT_OUT if f in row.flags and not (throttled and f == "throttled")
-    ]
-    few = f"fewer than {FEWEST_ROUNDS} rounds"
-    return flags[0] if flags else few if len(row.times_s) < FEWEST_ROUNDS else ""
-
-
-def _usable(rows: Rows) -> Rows:
-    always = _most(rows, "throttled")
-    return [(s, row) for s, row in rows if not _fault(row, throttled=always)]
-
-
-def _dropped(side: str, rows: Rows) -> str:
-    always = _most(rows, "throttled")
-    faults = Counter(filter(None, (_fault(r, throttled=always) for _s, r in rows)))
-    return ", ".join(f"{side}: {n} left out ({why})" for why, n in faults.items())
-
-
-def _holm(pairs: list[_Pair]) -> list[_Pair]:
+def _holm(pairs: list[Pair]) -> list[Pair]:
     """Each row with the error that it may make, so that all together make 5 %.
 
     Holm 1979: the smallest p of m is asked for 5 % / m, the next for 5 % / (m - 1), up
@@ -225,18 +135,23 @@ def _holm(pairs: list[_Pair]) -> list[_Pair]:
     return found
 
 
-def _judge(pair: _Pair, family: int, margin: float | None) -> Comparison:
+def _judge(pair: Pair, family: int, margin: float | None) -> Comparison:
     """Verdict of one row among `family` of them."""
     margin = _margin(pair, margin)
     k, other = map(len, pair.sides)
     found = difference(*pair.sides, confidence=1 - (pair.error or ERROR))
-    shown = (found.low > 0 or found.high < 0) and pair.error > 0
+    shown = not holds_zero(found) and pair.error > 0
     clear = shown and abs(found.estimate) > math.log1p(margin / 2)
     few = min(k, other) < FEWEST_SESSIONS
     note, verdict = pair.note, Verdict.NO_DIFFERENCE
     if clear and not few:
-        verdict = Verdict.FASTER if found.estimate > 0 else Verdict.SLOWER
-        note = "; ".join(filter(None, (note, _second_look(pair, found.estimate))))
+        if changed := machine_changed(pair):
+            return Comparison(verdict=Verdict.NOT_COMPARABLE, reason=changed)
+        if as_much_as_itself(pair, found.estimate):
+            note = "; ".join(filter(None, (note, "the reference changes as much")))
+        else:
+            verdict = Verdict.FASTER if found.estimate > 0 else Verdict.SLOWER
+            note = "; ".join(filter(None, (note, second_look(pair, found.estimate))))
     else:
         found = difference(*pair.sides)
         if -math.log1p(margin) < found.low and found.high < math.log1p(margin):
@@ -255,39 +170,13 @@ def _judge(pair: _Pair, family: int, margin: float | None) -> Comparison:
     )
 
 
-def _margin(pair: _Pair, wanted: float | None) -> float:
+def _margin(pair: Pair, wanted: float | None) -> float:
     if wanted is not None:
         return wanted
     if pair.name in ("h2d", "d2h"):
         return MARGIN_LINK
     on_device = pair.rows[0][0][1].decided_by == "events"
     return MARGIN_GPU if on_device else MARGIN_CPU
-
-
-def _second_look(pair: _Pair, estimate: float) -> str:
-    """Whether the difference stays when the clock of the device is counted out."""
-    cycles = [[_cycles(row) for _session, row in rows] for rows in pair.rows]
-    if any(value is None for side in cycles for value in side):
-        return ""
-    sides = (Side(tuple((value,) for value in side if value)) for side in cycles)
-    found = difference(*sides)
-    if found.estimate * estimate > 0 and (found.low > 0 or found.high < 0):
-        return "in clock cycles too"
-    return f"because the clock is {'higher' if estimate > 0 else 'lower'}"
-
-
-def _cycles(row: Measurement) -> float | None:
-    """Logarithm of the median of time x SM clock; None where no clock was told."""
-    clocks = [state.clock_sm_mhz for state in row.states]
-    if not clocks or len(clocks) != len(row.times_s) or not all(clocks):
-        return None
-    pairs = zip(row.deciding_s, clocks, strict=True)
-    ordered = sorted(time * (clock or 1) for time, clock in pairs)
-    return math.log(ordered[len(ordered) // 2])
-
-
-def _logs(row: Measurement) -> tuple[float, ...]:
-    return tuple(math.log(time) for time in row.deciding_s)
 
 
 def _middle(rows: Rows) -> Measurement | None:

@@ -9,14 +9,18 @@ from typing import Any
 
 from gpu_lab import compare, plot, records, show, units
 from gpu_lab.compare import Group, Member, Row
+from gpu_lab.compare.pairs import LEFT_OUT
 from gpu_lab.course import page
 from gpu_lab.records import Measurement, Run
 
-MARGINS = "5 % on a CPU and for transfers, 2 % on a GPU"
+MARGINS = "2 % where the device times itself, 5 % elsewhere and for transfers"
+LINK_SIZES = range(1, 2**40)
 COLUMNS = ("run", "device", "link", "rung")
 
 
-def lines(reference: Run, candidate: Run, rows: Sequence[Row]) -> Iterator[str]:
+def lines(
+    reference: Run, candidate: Run, rows: Sequence[Row], again: Run | None = None
+) -> Iterator[str]:
     """The comparison as text: in short, row by row, groups, what was left out."""
     names = {"reference": reference.name, "candidate": candidate.name}
     yield from show.in_short(rows, **names)
@@ -25,16 +29,17 @@ def lines(reference: Run, candidate: Run, rows: Sequence[Row]) -> Iterator[str]:
     yield ""
     for one in compare.groups(rows):
         yield f"geometric mean of {_group(one)}"
-    yield from (
-        f"left out: {text}" for run in (reference, candidate) for text in run.left_out
-    )
+    if again:
+        yield f"reference again: {again.name}, {len(again.core)} sessions"
+    runs = filter(None, (reference, candidate, again))
+    yield from (f"left out: {run.name}: {t}" for run in runs for t in run.left_out)
 
 
 def write(
     path: Path, reference: Run, candidate: Run, rows: Sequence[Row], again: Run | None
 ) -> Path:
     """The comparison as a page: pictures, passports, rows, notebooks side by side."""
-    runs = (reference, candidate)
+    runs = [run for run in (reference, candidate, again) if run]
     context = {
         "reference": reference.name,
         "candidate": candidate.name,
@@ -55,13 +60,16 @@ def write(
         "curves": _curves(runs),
         "roofs": _roofs(runs),
         "lessons": [*_lessons(reference, candidate)],
-        "left_out": [text for run in runs for text in run.left_out],
+        "left_out": [f"{run.name}: {text}" for run in runs for text in run.left_out],
     }
     return page.write("compare.html.j2", context, path)
 
 
-def tree(reference: Run, candidate: Run, rows: Sequence[Row]) -> dict[str, Any]:
+def tree(
+    reference: Run, candidate: Run, rows: Sequence[Row], again: Run | None = None
+) -> dict[str, Any]:
     """The comparison for programs; the sessions themselves stay in their folders."""
+    runs = [run for run in (reference, candidate, again) if run]
     return {
         "reference": reference.name,
         "candidate": candidate.name,
@@ -75,7 +83,8 @@ def tree(reference: Run, candidate: Run, rows: Sequence[Row]) -> dict[str, Any]:
             for row in rows
         ],
         "groups": records.plain(compare.groups(rows)),
-        "left_out": [text for run in (reference, candidate) for text in run.left_out],
+        "again": again.name if again else None,
+        "left_out": [f"{run.name}: {text}" for run in runs for text in run.left_out],
     }
 
 
@@ -175,10 +184,11 @@ def _curves(runs: Sequence[Run]) -> str:
     curves: dict[str, list[Measurement]] = {}
     for run in runs:
         for row in run.lessons.values():
-            if "pinned" in row.settings and row.rate:
-                way = row.name.rpartition(
-                    str(units.size(int(row.settings["size_bytes"])))
-                )[0]
+            size = row.settings.get("size_bytes")
+            if "pinned" in row.settings and row.rate and isinstance(size, int):
+                if size not in LINK_SIZES:
+                    continue
+                way = row.name.rpartition(units.size(size))[0]
                 curves.setdefault(f"{run.name} {way.strip()}", []).append(row)
     whole = {name: rows for name, rows in curves.items() if len(rows) > 1}
     return plot.link_curves(whole)._repr_html_() if whole else ""
@@ -230,7 +240,8 @@ def _against(member: Member, name: str, middle_s: float) -> str:
     if name not in member.times_s:
         return units.NOT_AVAILABLE
     row, time_s = member.rows[name], member.times_s[name]
-    return f"{_value(row)} ({units.ratio(middle_s / time_s)})"
+    flags = "".join(f", {flag}" for flag in LEFT_OUT if flag in row.flags)
+    return f"{_value(row)} ({units.ratio(middle_s / time_s)}{flags})"
 
 
 def _middle(times_s: Sequence[float]) -> float:

@@ -3,11 +3,19 @@
 One file per notebook. ALL is what the tests walk over.
 """
 
-from gpu_lab.exercises import hardware_basics, measuring, start_here
+from gpu_lab.exercises import (
+    device_detection,
+    hardware_basics,
+    measuring,
+    mixed_precision,
+    start_here,
+)
 from gpu_lab.exercises.frame import Exercise, Kind, Verdict
 
 ALL: tuple[Exercise, ...] = (
     *start_here.EXERCISES,
     *hardware_basics.EXERCISES,
+    *device_detection.EXERCISES,
     *measuring.EXERCISES,
+    *mixed_precision.EXERCISES,
 )

@@ -7,6 +7,7 @@ from gpu_lab.fit import answer, step
 from gpu_lab.fit.answer import EDGE, FITS, NOT, card_bytes, largest_batch, verdict
 from gpu_lab.fit.breakeven import Curve, Offload, break_even, cited_link
 from gpu_lab.fit.enclosure import left_for_card_w
+from gpu_lab.fit.links import links_like, widest
 from gpu_lab.fit.memory import Prediction, predict
 from gpu_lab.fit.roofline import bound, flop_per_s, intensity
 from gpu_lab.fit.speed import Speed, link_rates, of_card, of_rows, of_run, slowdown

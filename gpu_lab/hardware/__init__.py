@@ -7,10 +7,10 @@ import os
 import platform
 from pathlib import Path
 
-from gpu_lab.hardware import host, nvidia, nvml, torch_view
-from gpu_lab.hardware.install import install_command
+from gpu_lab.hardware import host, nvidia, nvml, place, snapshot, torch_view
+from gpu_lab.hardware.install import environment, install_command
 from gpu_lab.hardware.ladder import broken, climb, inspect, load_findings
-from gpu_lab.records import Device, GpuLabError, Ladder, Machine
+from gpu_lab.records import Device, GpuLabError, Ladder, Link, Machine
 
 DEVICE_VARIABLE = "GPU_LAB_DEVICE"
 BACKENDS = ("auto", "cpu", "cuda", "rocm", "xpu", "mps")
@@ -49,6 +49,10 @@ def find_devices() -> tuple[Device, ...]:
     listed = nvidia.devices()
     if nvml.replayed():
         return listed
+    return tuple(_placed(device) for device in _joined(listed))
+
+
+def _joined(listed: tuple[Device, ...]) -> tuple[Device, ...]:
     seen = torch_view.devices()
     joined = [_join(device, listed) for device in seen]
     known = {nvidia.bus_key(d.bus_id) for d in joined}
@@ -107,6 +111,18 @@ def _join(device: Device, listed: tuple[Device, ...]) -> Device:
             return dataclasses.replace(
                 device, link=other.link, state=other.state, lost=lost
             )
+    return device
+
+
+def _placed(device: Device) -> Device:
+    """The device with what the snapshot of this machine says of its link."""
+    key = nvidia.bus_key(device.bus_id)
+    for row in snapshot.here()["gpus"] if key else ():
+        if nvidia.bus_key(row["bus_id"]) == key:
+            link = device.link or Link(**{n: row[n] for n in place.LINK_FIELDS})
+            why = (*link.evidence, *row["evidence"])
+            told = {"kind": row["link"], "external": row["external"], "evidence": why}
+            return dataclasses.replace(device, link=dataclasses.replace(link, **told))
     return device
 
 

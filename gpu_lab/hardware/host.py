@@ -9,14 +9,20 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from gpu_lab import facts
+
 SYSFS = Path("/sys/bus/pci/devices")
+ROOT = Path("/")
 # PCI vendor ids of those who make GPUs (pci.ids).
 VENDORS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
+KILL_LIMIT_S = 5  # a process that hangs inside the driver does not even die
 USUAL_CACHE_BYTES = 32 * 2**20
 DISPLAY_CLASS = "0x03"  # PCI base class 03h, display controller
+SNAPSHOT_CLASSES = (DISPLAY_CLASS, "0x12", "0x0604")
 
 
 def cpu_name() -> str:
@@ -113,6 +119,31 @@ def from_sysfs(folder: Path) -> tuple[str, ...] | None:
     return tuple(found)
 
 
+def texts() -> dict[str, str]:
+    """This machine as a snapshot: path or command -> what it holds or prints."""
+    rules = facts.settings("detect")["snapshot"]
+    paths = [p for form in rules["files"] for p in sorted(ROOT.glob(form)) if _kept(p)]
+    found = {f"/{path.relative_to(ROOT).as_posix()}": _read(path) for path in paths}
+    # The resolved paths name all bridges above.
+    places = {
+        path.parent.resolve().as_posix() for path in paths if path.name == "class"
+    }
+    found["readlink -f /sys/bus/pci/devices/*"] = "\n".join(sorted(places))
+    silent: set[str] = set()
+    for line in (*rules["everywhere"], *rules.get(sys.platform, ())):
+        program, *given = line.split()
+        if program not in silent:  # absent, or it hangs: the next call would too
+            found[line] = _output(program, *given, limit_s=rules["limit_s"]) + "\n"
+            silent |= {program} if found[line] == "\n" else set()
+    return {key: text for key, text in found.items() if text.strip()}
+
+
+def _kept(path: Path) -> bool:
+    """Of PCI only displays, accelerators and bridges between buses; else everything."""
+    other = "pci" not in path.parts
+    return other or _read(path.parent / "class").startswith(SNAPSHOT_CLASSES)
+
+
 _MAC_TYPE = "SPDisplaysDataType"
 _WINDOWS = "(Get-CimInstance Win32_VideoController).Name"
 
@@ -137,16 +168,46 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _output(*command: str) -> str:
+def _output(*command: str, limit_s: float = 20) -> str:
+    """What a program prints; empty when it is absent or hangs."""
     try:
-        run = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",  # PowerShell answers in the code page of the console
-            timeout=20,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        output, end = run_apart(list(command), limit_s=limit_s)
+    except OSError:
         return ""
-    return run.stdout.strip()
+    return "" if end.startswith("no answer") else output.strip()
+
+
+def run_apart(command: list[str], *, limit_s: float) -> tuple[str, str]:
+    """What a child printed, and how it ended if not well; it is never waited for long.
+
+    subprocess.run() would wait for ever for a child that not even a kill ends.
+    """
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, text=True, errors="replace", **pipes)
+    try:
+        output, errors = process.communicate(timeout=limit_s)
+        return output, _how_it_ended(process.returncode, errors)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    try:
+        output, _ = process.communicate(timeout=KILL_LIMIT_S)
+    except subprocess.TimeoutExpired as error:
+        output = _as_text(error.stdout)
+        for pipe in filter(None, (process.stdout, process.stderr)):
+            pipe.close()
+        process.poll()  # reaps it if only its pipes were held by another
+    return output, f"no answer within {limit_s:g} s"
+
+
+def _how_it_ended(returncode: int, stderr: str) -> str:
+    if returncode == 0:
+        return ""
+    last = (stderr.strip().splitlines() or ["no message"])[-1]
+    how = f"signal {-returncode}" if returncode < 0 else f"exit code {returncode}"
+    return f"the probe ended with {how}: {last}"
+
+
+def _as_text(output: bytes | str | None) -> str:
+    return (
+        output.decode(errors="replace") if isinstance(output, bytes) else output or ""
+    )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from gpu_lab import facts
-from gpu_lab.hardware import host
+from gpu_lab.hardware import host, torch_view
 from gpu_lab.records import Device, Machine
 
 # First compute capability in the default wheel, and first driver that runs CUDA 13
 # (claims C024, with sources, in data/claims.csv).
 DEFAULT_WHEEL_CAPABILITY = (7, 5)
 CUDA_13_DRIVER = 580
+DRIVER_FOR_CUDA = {"13": CUDA_13_DRIVER, "12": 525}  # claim C024
+_YES = {True: "yes", False: "no", None: "nothing to ask"}
 
 
 def variant(machine: Machine, *, listed: tuple[str, ...] | None = None) -> str:
@@ -47,6 +50,32 @@ def install_command(machine: Machine) -> str:
     shipped = Path(str(facts.folder("requirements"))) / name
     here = Path("requirements") / name
     return f"pip install -r {here if here.is_file() else shipped}"
+
+
+def environment(
+    machine: Machine, device: Device, *, architectures: Sequence[str] = ()
+) -> list[tuple[str, str]]:
+    """Driver, wheel and card side by side, as (what, text), with one command.
+
+    Args:
+        architectures: that the wheel has kernels for (`torch_view.architectures`).
+    """
+    cuda = machine.versions.get("cuda", "")
+    needed = DRIVER_FOR_CUDA.get(cuda.split(".")[0])
+    driver = machine.driver_version
+    enough = covered = None
+    if driver and needed:
+        enough = int(driver.split(".")[0]) >= needed
+    if device.is_gpu and device.capability and architectures:
+        covered = torch_view.supports(device.capability, list(architectures))
+    return [
+        ("driver found", driver or "none"),
+        ("CUDA of the wheel", cuda or "none: another build"),
+        ("driver it needs", f"{needed} or newer" if needed else "none"),
+        ("driver is new enough", _YES[enough]),
+        ("wheel has kernels for the card", _YES[covered]),
+        ("command", install_command(machine)),
+    ]
 
 
 def _too_old(card: Device) -> bool:

@@ -8,7 +8,6 @@ and remedies are texts in `data/ladder.toml`.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from gpu_lab.hardware import host, nvidia, nvml
 from gpu_lab.records import Device, GpuLabError, Ladder, Rung
 
 PROBE_LIMIT_S = 90  # importing torch from a cold disk alone may take 30 s
-KILL_LIMIT_S = 5  # a process that hangs inside the driver does not even die
 UNREADABLE = (OSError, ValueError, RecursionError)
 RUNGS = ("os", "driver", "torch", "wheel", "kernel", "copy")
 
@@ -87,7 +85,7 @@ def load_findings(path: Path) -> tuple[Findings, dict[str, str]]:
 def run_probe(label: str, *, limit_s: float = PROBE_LIMIT_S) -> dict[str, Any]:
     """Stages of the torch probe, run in a child that may hang or die alone."""
     command = [sys.executable, "-m", "gpu_lab.hardware.torch_view", label]
-    output, end = _run_apart(command, limit_s=limit_s)
+    output, end = host.run_apart(command, limit_s=limit_s)
     stages: dict[str, Any] = {}
     for line in output.splitlines():
         with suppress(ValueError):  # the last line of a dead child may be cut
@@ -95,28 +93,6 @@ def run_probe(label: str, *, limit_s: float = PROBE_LIMIT_S) -> dict[str, Any]:
     if not end and "seen" not in stages:
         end = "the probe ended without an answer"
     return stages | ({"ended": end} if end else {})
-
-
-def _run_apart(command: list[str], *, limit_s: float) -> tuple[str, str]:
-    """What a child printed, and how it ended if not well; it is never waited for long.
-
-    subprocess.run() would wait for ever for a child that not even a kill ends.
-    """
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(command, text=True, errors="replace", **pipes)
-    try:
-        output, errors = process.communicate(timeout=limit_s)
-        return output, _how_it_ended(process.returncode, errors)
-    except subprocess.TimeoutExpired:
-        process.kill()
-    try:
-        output, _ = process.communicate(timeout=KILL_LIMIT_S)
-    except subprocess.TimeoutExpired as error:
-        output = _as_text(error.stdout)
-        for pipe in filter(None, (process.stdout, process.stderr)):
-            pipe.close()
-        process.poll()  # reaps it if only its pipes were held by another
-    return output, f"no answer within {limit_s:g} s"
 
 
 def _os_rung(*, working: bool = False) -> Finding:
@@ -188,17 +164,3 @@ def _stored(entry: dict[str, Any]) -> Finding:
     if entry["answer"] not in (True, False, None):
         raise ValueError("an answer is true, false or null")
     return Finding(answer=entry["answer"], evidence=str(entry["evidence"]))
-
-
-def _how_it_ended(returncode: int, stderr: str) -> str:
-    if returncode == 0:
-        return ""
-    last = (stderr.strip().splitlines() or ["no message"])[-1]
-    how = f"signal {-returncode}" if returncode < 0 else f"exit code {returncode}"
-    return f"the probe ended with {how}: {last}"
-
-
-def _as_text(output: bytes | str | None) -> str:
-    return (
-        output.decode(errors="replace") if isinstance(output, bytes) else output or ""
-    )

@@ -16,19 +16,19 @@ CLOCK_MEM = 2
 
 def driver_version() -> str | None:
     """Version text of the NVIDIA driver, or None."""
-    version = nvml.query("nvmlSystemGetDriverVersion")
+    version = _of_driver("nvmlSystemGetDriverVersion")
     return str(version) if version else None
 
 
 def cuda_driver_version() -> str | None:
     """Newest CUDA version that the driver supports, as "13.0", or None."""
-    number = nvml.query("nvmlSystemGetCudaDriverVersion_v2")
+    number = _of_driver("nvmlSystemGetCudaDriverVersion_v2")
     return f"{number // 1000}.{number % 1000 // 10}" if number else None
 
 
 def devices() -> tuple[Device, ...]:
     """All GPUs that the driver lists; a lost one is an entry with a reason."""
-    count = nvml.query("nvmlDeviceGetCount") or 0
+    count = _of_driver("nvmlDeviceGetCount") or 0
     return tuple(_device(index) for index in range(count))
 
 
@@ -64,9 +64,24 @@ def link(index: int) -> Link:
     )
 
 
+def index_of(bus_id: str | None) -> int | None:
+    """NVML's number of the card at that PCI address; torch may number otherwise."""
+    wanted = bus_key(bus_id)
+    found = [d.index for d in devices() if wanted == bus_key(d.bus_id)]
+    return found[0] if wanted and found else None
+
+
 def bus_key(bus_id: str | None) -> str | None:
     """PCI address without its domain's leading zeros, which differ by tool."""
     return bus_id.lower().lstrip("0") if bus_id else None
+
+
+def _of_driver(function: str) -> Any:
+    """What the driver says of itself; None also when it hangs."""
+    try:
+        return nvml.query(function)
+    except DeviceLost:
+        return None
 
 
 def _device(index: int) -> Device:

@@ -11,6 +11,10 @@ import functools
 import importlib
 import json
 import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +22,8 @@ from typing import Any
 from gpu_lab.records import DeviceLost, GpuLabError
 
 REPLAY_VARIABLE = "GPU_LAB_REPLAY"
+HANG_S = 5.0  # of a replayed call that hangs
+LIMIT_S = 3.0  # a laptop's card needs up to two seconds to wake
 
 
 def replayed() -> bool:
@@ -33,15 +39,16 @@ def query(function: str, *args: Any) -> Any:
         args: its arguments; a handle comes from `handle(index)`.
 
     Raises:
-        DeviceLost: NVML says that the GPU is lost; other errors are None.
+        DeviceLost: NVML says that the GPU is lost, or gives no answer in time; other
+            errors are None.
     """
     if replayed():
-        return _from_replay(function, *args)
+        return _in_time(function, _from_replay, function, *args)
     library = _library()
     if library is None:
         return None
     try:
-        value = getattr(library, function)(*args)
+        value = _in_time(function, getattr(library, function), *args)
     except AttributeError:  # older or newer bindings without this function
         return None
     except library.NVMLError as error:
@@ -49,6 +56,26 @@ def query(function: str, *args: Any) -> Any:
             raise DeviceLost(f"{function}: {error}") from error
         return None
     return value.decode() if isinstance(value, bytes) else value
+
+
+def _in_time(function: str, call: Callable[..., Any], *args: Any) -> Any:
+    """The answer of a call; one that hangs is left behind in its own thread.
+
+    A driver that waits for a card which is gone can hold its caller for ever.
+    """
+    answer: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(call(*args))
+        except Exception as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        return answer.result(timeout=LIMIT_S)
+    except TimeoutError:
+        raise DeviceLost(f"{function}: no answer within {LIMIT_S:g} s") from None
 
 
 def handle(index: int) -> Any:
@@ -108,4 +135,8 @@ def _from_replay(function: str, *args: Any) -> Any:
     value = answers.get(f"{function}({', '.join(map(str, args))})")
     if value == "lost":
         raise DeviceLost(f"{function}: GPU is lost (replayed)")
+    if value == "not supported":
+        return None
+    if value == "hangs":
+        time.sleep(HANG_S)
     return SimpleNamespace(**value) if isinstance(value, dict) else value

@@ -164,7 +164,7 @@ def _why_not() -> str:
 def _wheel(device: Device) -> dict[str, Any]:
     if device.backend not in ("cuda", "rocm"):
         return {"wheel": True, "wheel_evidence": f"{device.backend} has no list"}
-    archs = nvml.replay("arch_list", []) if device.simulated else _archs()
+    archs = nvml.replay("arch_list", []) if device.simulated else architectures()
     have = f"wheel has {' '.join(archs) or 'none'}"
     if device.backend == "rocm":
         name = str(device.capability)
@@ -174,7 +174,8 @@ def _wheel(device: Device) -> dict[str, Any]:
     return {"wheel": fits, "wheel_evidence": f"compute capability {needed}; {have}"}
 
 
-def _archs() -> list[str]:
+def architectures() -> list[str]:
+    """What this torch build has kernels for, as sm_86; none without a GPU."""
     import torch
 
     return list(torch.cuda.get_arch_list())
@@ -213,9 +214,9 @@ def _cuda_device(index: int, backend: str) -> Device:
     capability = f"{props.major}.{props.minor}"
     if backend == "rocm":
         capability = props.gcnArchName.split(":")[0]
-        fits = capability in _archs()
+        fits = capability in architectures()
     else:
-        fits = supports(capability, _archs())
+        fits = supports(capability, architectures())
     return Device(
         backend=backend,
         index=index,

@@ -2,6 +2,7 @@
 
 from gpu_lab.plot.curves import break_even, link_curves
 from gpu_lab.plot.forest import forest
+from gpu_lab.plot.gradients import gradients
 from gpu_lab.plot.ladder import ladder
 from gpu_lab.plot.lanes import lanes
 from gpu_lab.plot.picture import Picture

@@ -118,4 +118,6 @@ def _rates(rows: Sequence[Measurement]) -> str:
 
 
 def _from(at: int | None) -> str:
+    if at and at <= FEWEST_ROWS:
+        return "wins at all n shown"
     return f"wins from n = {at}" if at else "never wins"

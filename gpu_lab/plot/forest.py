@@ -52,8 +52,11 @@ def forest(rows: Sequence[Row]) -> Picture:
 
 def forest_title(rows: Sequence[Row]) -> str:
     """The finding: how many rows of each verdict."""
-    count = Counter(str(row.comparison.verdict) for row in rows)
-    return ", ".join(f"{n} {word}" for word, n in count.items()) or "no row"
+    count = Counter(row.comparison.verdict for row in rows)
+    named = (Verdict.FASTER, Verdict.SLOWER, Verdict.EQUIVALENT)
+    silent = len(rows) - sum(count[verdict] for verdict in named)
+    words = [f"{count[verdict]} {verdict}" for verdict in named]
+    return ", ".join([*words, f"{silent} say nothing"])
 
 
 def _draw(axes: Any, height: int, row: Row) -> None:

@@ -23,7 +23,7 @@ def sustained(rows: Sequence[Measurement]) -> Picture:
     found = ", ".join(_finding(row) for row in known)
     title = f"speed at the end: {found or 'nothing was timed'}"
     axes.set(xlabel="time at work (s)", ylabel="speed / speed at the start (ratio)")
-    axes.set(ylim=(0, 1.35), title=title)
+    axes.set(ylim=(0, max(1.35, 1.05 * axes.get_ylim()[1])), title=title)
     alt = f"Lines of speed over time, as a multiple of the start. {title}."
     return finish(figure, alt=alt, caption=f"{title}.")
 

@@ -10,6 +10,8 @@ from enum import StrEnum
 from gpu_lab.records.base import NOISY, Settings, Source
 from gpu_lab.records.machine import Device, DeviceState
 
+SHORTEST_S, LONGEST_S = 1e-12, 1e9  # outside no experiment was
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
@@ -61,14 +63,16 @@ class Measurement:
         elif not self.times_s:
             raise ValueError(f"{self.name}: {self.source} without a time")
         both = (*self.times_s, *self.anchor_s)
-        if any(not (math.isfinite(t) and t > 0) for t in both):
+        if any(not SHORTEST_S <= t <= LONGEST_S for t in both):
             raise ValueError(f"{self.name}: times must be finite and above zero")
         if any(not (math.isfinite(t) and t >= 0) for t in self.cpu_times_s):
             raise ValueError(f"{self.name}: CPU times must be finite, not below zero")
         if self.work is not None and not (math.isfinite(self.work) and self.work > 0):
             raise ValueError(f"{self.name}: work must be finite and above zero")
-        if self.cpu_times_s and len(self.cpu_times_s) != len(self.times_s):
-            raise ValueError(f"{self.name}: one CPU time for each time, or none")
+        others = {"CPU time": self.cpu_times_s, "anchor": self.anchor_s}
+        for what, values in others.items():
+            if values and len(values) != len(self.times_s):
+                raise ValueError(f"{self.name}: one {what} for each time, or none")
 
     @classmethod
     def not_measurable(cls, name: str, *, device: Device, reason: str) -> Measurement:

@@ -35,4 +35,4 @@ from gpu_lab.store.recorder import (
     stated_before,
 )
 from gpu_lab.store.reference import keep_reference, references
-from gpu_lab.store.runs import load_run, readable, rename
+from gpu_lab.store.runs import load_run, readable, rename, same_sessions

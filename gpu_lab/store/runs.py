@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from gpu_lab import units
-from gpu_lab.records import GpuLabError, Run, Session
+from gpu_lab.records import CORE_SUITE, GpuLabError, Run, Session
 from gpu_lab.store.files import StoreError, load
 
 REMOTE = ("://", "::")
@@ -21,7 +21,7 @@ def load_run(address: str) -> Run:
         StoreError: no such folder, or not one readable session in it.
         ImportError: the address needs a package that is not here.
     """
-    if not any(mark in address for mark in REMOTE):
+    if Path(address).is_dir() or not any(mark in address for mark in REMOTE):
         return _load(Path(address), address)
     with tempfile.TemporaryDirectory(prefix="gpu-lab-") as folder:
         _fetch(address, Path(folder) / "sessions")
@@ -39,11 +39,12 @@ def readable(folder: Path) -> tuple[list[Session], list[str]]:
             session = load(path)
             session.machine.device(session.device)
             found.append(session)
-        except StoreError as error:
-            problems.append(str(error))
-        except GpuLabError as error:
-            problems.append(f"{path}: {error}")
-    return found, problems
+            if session.suite == CORE_SUITE and not session.complete:
+                problems.append(f"{path.name}: not finished")
+        except GpuLabError as error:  # the name of its folder is nobody's business
+            text = str(error).replace(str(path), path.name)
+            problems.append(text if path.name in text else f"{path.name}: {text}")
+    return found, [units.plain(text) for text in problems]
 
 
 def _load(folder: Path, address: str) -> Run:
@@ -59,11 +60,15 @@ def _load(folder: Path, address: str) -> Run:
     return Run(name=_name(address), sessions=tuple(once), left_out=tuple(problems))
 
 
+def same_sessions(first: Run, second: Run) -> bool:
+    """Whether a session of one run is in the other one too."""
+    return bool({*map(_content, first.core)} & {*map(_content, second.core)})
+
+
 def _content(session: Session) -> str:
     """What two sessions share only when one is a copy of the other: its times."""
-    if not session.measurements:
-        return session.created + session.suite
-    return str([(m.name, m.times_s) for m in session.measurements])
+    times = [(m.name, m.times_s) for m in session.measurements if m.times_s]
+    return str(times or id(session))
 
 
 def _name(address: str) -> str:
@@ -78,9 +83,10 @@ def _fetch(address: str, target: Path) -> None:
     target.mkdir()
     try:
         system, folder = fsspec.core.url_to_fs(address)
-        for name in system.glob(f"{folder.rstrip('/')}/sessions/*.json"):
-            if system.size(name) <= LARGEST_BYTES:
-                system.get_file(name, str(target / _name(name)))
+        inside = "/".join(filter(None, (folder.rstrip("/"), "sessions")))
+        for name in system.ls(inside, detail=False):
+            if name.endswith(".json") and system.size(name) <= LARGEST_BYTES:
+                system.get_file(name, str(target / PurePosixPath(name).name))
     except (OSError, ValueError) as error:
         raise StoreError(f"{address}: cannot be read: {error}") from error
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from gpu_lab.hardware import nvidia
 from gpu_lab.records import Device, DeviceLost, DeviceState
 from gpu_lab.timing.clocks import WallClock, lost
 
 CALIBRATION_CYCLES = 2_000_000
+WAKING = 50  # some 50 ms at full clock, a third of a second at the idle one
 
 
 class CudaEvent:
@@ -43,12 +45,21 @@ class CudaQueue(WallClock):
         """Keep the device busy with `torch.cuda._sleep`, which torch's tests use."""
         import torch
 
-        with torch.cuda.device(torch.device(self._device.torch_name)):
+        with self._named(), torch.cuda.device(torch.device(self._device.torch_name)):
             torch.cuda._sleep(max(1, int(hold_s * self._cycles_per_s)))
 
     def mark(self) -> CudaEvent:
         """Queue a mark."""
-        return CudaEvent(self._device)
+        with self._named():
+            return CudaEvent(self._device)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """A pulled cable is a lost device, wherever it is noticed first."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise lost(self._device, error) from error
 
     def state(self) -> DeviceState | None:
         """Clocks, heat and event reasons as NVML tells them; None on ROCm.
@@ -70,7 +81,9 @@ def _cycles_per_s(device: Device) -> float:
     import torch
 
     with torch.cuda.device(torch.device(device.torch_name)):
-        torch.cuda._sleep(CALIBRATION_CYCLES)  # the first one also loads the kernel
+        # An idle card runs at a fraction of its clock: first wake it, then look.
+        for _ in range(WAKING):
+            torch.cuda._sleep(CALIBRATION_CYCLES)
         start = CudaEvent(device)
         torch.cuda._sleep(CALIBRATION_CYCLES)
         stop = CudaEvent(device)
@@ -79,7 +92,5 @@ def _cycles_per_s(device: Device) -> float:
 
 
 @functools.cache
-def _nvml_index(bus_id: str | None) -> Any:
-    wanted = nvidia.bus_key(bus_id)
-    found = [d.index for d in nvidia.devices() if wanted == nvidia.bus_key(d.bus_id)]
-    return found[0] if wanted and found else None
+def _nvml_index(bus_id: str | None) -> int | None:
+    return nvidia.index_of(bus_id)

@@ -191,6 +191,7 @@ class QueueSampler:
 
     def _queueing_s(self, turns: Turns, number: int) -> float:
         """Host seconds that queueing this block takes."""
+        turns.run(number)  # the very first call loads libraries, and is no queueing
         self._queue.synchronize()
         start = self._queue.wall()
         turns.run(number)

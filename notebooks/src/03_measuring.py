@@ -375,8 +375,8 @@ show.Table(texts, columns)
 # %% [markdown]
 # C033 is true: this timer waits for the device and warms up. C034 is true, with two
 # warnings: `timeit(100)` gives one mean without a spread, and the default of one thread
-# makes a CPU look slower than it is. Compare the rows with "all" on a CPU; on a GPU
-# the thread count hardly matters. These rows were not taken in the same rounds: what
+# measures one core of a CPU. Compare the rows with "all" on a CPU: on an idle one they
+# are faster, on a busy one often slower. On a GPU the thread count hardly matters. These rows were not taken in the same rounds: what
 # is left between the timers is no finding.
 
 # %% [markdown] tags=["slide"]

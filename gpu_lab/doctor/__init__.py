@@ -1,0 +1,15 @@
+"""What is wrong, and what helps: texts, logs and snapshots -> diagnoses.
+
+The rules are data (`data/doctor*.toml`); this room only reads, compares and ranks:
+`flat` makes a text comparable, `rules` reads patterns and values in it, `explain` puts
+causes before consequences and writes the advice.
+"""
+
+from gpu_lab.doctor.explain import (
+    Diagnosis,
+    Explanation,
+    examine,
+    examine_file,
+    explain,
+    explain_last,
+)
