@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpu_lab import bench, facts, fit, units
+from gpu_lab import facts, units
 from gpu_lab.compare import Row, paired
 from gpu_lab.compare.pairs import FEWEST_SESSIONS
 from gpu_lab.hardware import host, torch_view
 from gpu_lab.records import (
     Comparison,
     Device,
-    GpuLabError,
     Ladder,
     Link,
     Machine,
@@ -29,11 +26,8 @@ from gpu_lab.store import SKIP_VARIABLE
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from gpu_lab.fit import Prediction
-
 PROGRESS_VARIABLE = "GPU_LAB_PROGRESS"
 HOT = "the data lay in a cache: this is not the memory's rate"
-CARD_COLUMNS = ("card", "memory", "answer", "step", "TDP", "default wheel")
 T = TypeVar("T")
 
 
@@ -313,43 +307,3 @@ def _measurement_row(row: Measurement) -> tuple[str, ...]:
         units.percent(spread),
         row.reason or (HOT if "hot-cache" in row.flags else ""),
     )
-
-
-def cards(found: Prediction, *, prices: Path | None = None) -> tuple[str, Table]:
-    """Every card of `data/gpus.csv` for one step: a sentence, and what fits first.
-
-    Args:
-        prices: the reader's own, a CSV file with the columns name and price.
-    """
-    price = _prices(prices) if prices else {}
-    rows = sorted(_card_row(row, found) for row in facts.table("gpus"))
-    texts = [(*text, price.get(text[0], "")) for _, _, text in rows]
-    fits = [text for text in texts if text[2] == fit.FITS]
-    first = (
-        f"; fastest on paper: {fits[0][0]}, about {fits[0][3]} a step" if fits else ""
-    )
-    sentence = f"fits on {len(fits)} of {len(texts)} cards of data/gpus.csv{first}"
-    return sentence, Table(texts, (*CARD_COLUMNS, "price"))
-
-
-def _card_row(row: facts.Row, found: Prediction) -> tuple[int, float, tuple[str, ...]]:
-    there, size_bytes = fit.of_card(row), fit.card_bytes(row)
-    step_s = there.step_s(found.work) if there else None
-    said = fit.verdict(found, size_bytes) if size_bytes else units.NOT_AVAILABLE
-    text = (
-        row["name"],
-        units.memory(size_bytes or None),
-        said,
-        units.about(step_s, factor=there.factor if there else 1.0),
-        units.power(float(row["tdp_w"]) if row["tdp_w"] else None),
-        "yes" if row["torch_2_14_wheel"].startswith("default") else "no",
-    )
-    order = (fit.FITS, fit.EDGE, fit.NOT, units.NOT_AVAILABLE)
-    return order.index(said), step_s or math.inf, text
-
-
-def _prices(path: Path) -> dict[str, str]:
-    rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
-    if not {"name", "price"} <= set(rows.fieldnames or ()):
-        raise GpuLabError(f"{path}: wanted a CSV file with the columns name and price")
-    return {bench.ceiling.card(row["name"])["name"]: row["price"] for row in rows}

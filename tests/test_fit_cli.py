@@ -185,10 +185,10 @@ def test_prices_need_their_columns(spec, capsys, tmp_path: Path) -> None:
 
 def test_changes_are_those_that_change_something(spec) -> None:
     case = fit.load(spec, inputs=f"8x{WIDTH}")
-    infer = fit.answer.changes(case, fit.Setting(task="infer"))
+    infer = fit.changes(case, fit.Setting(task="infer"))
     assert [what for what, _, _ in infer] == ["weights in bf16"]
     small = fit.Setting(
         precision="bf16", optimizer="sgd", accumulate=8, checkpoint=True
     )
-    assert fit.answer.changes(case, small) == []
-    assert len(fit.answer.changes(case, fit.Setting())) == 4
+    assert list(fit.changes(case, small)) == []
+    assert len(list(fit.changes(case, fit.Setting()))) == 4

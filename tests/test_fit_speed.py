@@ -8,6 +8,7 @@ import pytest
 
 from gpu_lab import facts, fit, units
 from gpu_lab.bench import ceiling
+from gpu_lab.course import fitting
 from gpu_lab.fit import speed
 from gpu_lab.fit.work import CONV, MATMUL, MOVE, Op
 from gpu_lab.records import Device, GpuLabError, Measurement, Source
@@ -59,7 +60,6 @@ def test_starts_are_added_on_a_processor_and_overlap_on_a_queue() -> None:
 def test_a_dtype_without_a_rate_has_no_time() -> None:
     work = Counter({Op(MATMUL, "bfloat16", 10**9, 1): 1})
     assert planted().step_s(work) is None
-    assert "n/a" in planted().sentence(None)
 
 
 def test_convolutions_have_their_own_rate_or_that_of_products() -> None:
@@ -172,6 +172,18 @@ def test_no_digit_more_than_the_error_leaves(value, factor: float, text: str) ->
     assert units.about(value, factor=factor) == text
 
 
+def prediction(**ops: int) -> fit.Prediction:
+    sizes = dict.fromkeys(
+        ("parameters", "gradients", "optimizer", "activations", "temporaries"), 1
+    )
+    moved = Op(MOVE, "float32", 0, ops.get("moved", 43_200_000))
+    product = Op(MATMUL, "bfloat16", ops.get("flop", 0), 1)
+    return fit.Prediction(work=Counter([moved, product]), link_bytes=64, **sizes)
+
+
 def test_the_interval_stands_beside_the_estimate() -> None:
-    text = planted(factor=2.0).sentence(0.0432)
+    given = {"over": 0.0, "link": None}
+    (text,) = fitting.speed_lines(prediction(), fit.Setting(), planted(), **given)
     assert text.startswith("step: about 40 ms, within 20 ms to 90 ms (")
+    (text,) = fitting.speed_lines(prediction(flop=9), fit.Setting(), planted(), **given)
+    assert text.startswith("step: n/a, no rate for one of its dtypes")

@@ -3,8 +3,8 @@
 `predict` runs a step on fake tensors; break-even, roofline and power are formulas.
 """
 
-from gpu_lab.fit import answer, step
-from gpu_lab.fit.answer import EDGE, FITS, NOT, card_bytes, largest_batch, verdict
+from gpu_lab.fit import step
+from gpu_lab.fit.answer import EDGE, FITS, NOT, changes, largest_batch, verdict
 from gpu_lab.fit.breakeven import Curve, Offload, break_even, cited_link
 from gpu_lab.fit.enclosure import left_for_card_w
 from gpu_lab.fit.links import links_like, widest

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpu_lab import facts, units
+from gpu_lab import facts
 from gpu_lab.bench import ceiling
 from gpu_lab.fit.work import CONV, KINDS, MATMUL, MOVE, Op
 from gpu_lab.records import GpuLabError, Measurement, Run
@@ -55,15 +55,6 @@ class Speed:
             return moving_s
         points = self.rates.get((op.kind, op.dtype)) or self.rates[MATMUL, op.dtype]
         return max(moving_s, op.flop / _at(points, op.flop))
-
-    def sentence(self, step_s: float | None) -> str:
-        """The estimate with its interval, no digit more than the method has."""
-        if step_s is None:
-            return f"step: n/a, no rate for one of its dtypes is known of {self.name}"
-        scales = (1.0, 1 / self.factor, self.factor)
-        about = [units.about(step_s * f, factor=self.factor) for f in scales]
-        how = f"each operator on the roofline of {self.name}"
-        return f"step: about {about[0]}, within {about[1]} to {about[2]} ({how})"
 
 
 def _at(points: list[tuple[float, float]], size: float) -> float:
@@ -153,18 +144,3 @@ def slowdown(
     slow_s, fast_s = step_s * factor, step_s / factor
     least = max(slow_s, size_bytes / high) / max(slow_s, size_bytes / slot)
     return least, (fast_s + size_bytes / low) / (fast_s + size_bytes / slot)
-
-
-def link_line(
-    size_bytes: float, step_s: float, *, factor: float, link: facts.Row
-) -> str:
-    """The loss in one sentence, with both ends of what is known."""
-    given = facts.settings("fit")["link"]
-    least, most = slowdown(size_bytes, step_s, factor=factor, link=link)
-    said = f"{units.ratio(least)} to {units.ratio(most)} the time"
-    if most < given["no_loss"]:
-        said = "no loss to be seen, also with copies that wait"
-    moved = (
-        f"{units.memory(size_bytes)} a step at {units.bandwidth(link_rates(link)[0])}"
-    )
-    return f"{link['link']} against {given['slot']}: {said} ({moved})"
