@@ -14,6 +14,8 @@ import sys
 import time
 from typing import Any
 
+import torch
+
 from gpu_lab import fit, timing, units
 from peers import rules, work
 from peers.probe import probe
@@ -44,6 +46,7 @@ LOG, HELD = 0.25, 0.8
 
 def run(full: bool, progress: Progress) -> dict[str, Any]:
     """Each pair predicted and run, with the speed of this machine measured first."""
+    torch.set_num_threads(1)  # as the real steps have
     speed = fit.of_rows("here", probe(device=work.CPU, plan=PLAN[full]), queues=False)
     pairs = [(name, words) for name in INPUTS for words in SETTINGS[short(name)]]
     return {
