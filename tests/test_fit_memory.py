@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from peers import real
 from torch import nn
 
 from gpu_lab import fit
@@ -282,3 +283,15 @@ def test_no_weights_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.hub.load_state_dict_from_url", refuse)
     for name in ("resnet18", "fcn_resnet50"):  # the second one fetches a backbone
         assert fit.load(f"torchvision:{name}").make()
+
+
+@pytest.mark.parametrize("words", [{}, {"precision": "bf16"}, {"checkpoint": True}])
+def test_the_allocator_of_a_real_step_counts_the_same(words: dict) -> None:
+    """Another instrument; F1 of `make bench` does the same with large models."""
+    from torch.profiler import ProfilerActivity, profile
+
+    gpt = fit.load(f"{MODELS}:gpt", inputs="2x64:int")
+    setting = fit.Setting(on_cpu=True, **words)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        real.steps(gpt, setting, 2)
+    assert fit.predict(gpt, setting).peak == pytest.approx(real.peak(found), rel=0.01)
