@@ -294,4 +294,4 @@ def test_the_allocator_of_a_real_step_counts_the_same(words: dict) -> None:
     setting = fit.Setting(on_cpu=True, **words)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
         real.steps(gpt, setting, 2)
-    assert fit.predict(gpt, setting).peak == pytest.approx(real.peak(found), rel=0.01)
+    assert fit.predict(gpt, setting).peak == pytest.approx(real.peak(found), rel=0.02)
