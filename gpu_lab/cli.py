@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from gpu_lab import __version__, records
+from gpu_lab import __version__, facts, records
 from gpu_lab.records import GpuLabError
 
 EXTRAS = "pip install 'gpu-lab[notebooks]'"
@@ -289,17 +289,7 @@ def _fit_command(commands: Commands[Parser]) -> None:
         "gpu-lab fit torchvision:resnet50 --batch 64 --precision bf16 --memory 8GiB",
     )
     sub.add_argument("model", metavar="MODEL", help="torchvision:NAME or FILE.py:NAME")
-    for name, default, text in (
-        ("input", "", "sizes such as 8x3x224x224; tokens: 8x128:int"),
-        ("task", "train", "train, infer or decode (one token)"),
-        ("optimizer", "adamw", "sgd, momentum, adam, adamw, rmsprop, adafactor"),
-        ("precision", "fp32", "fp32, bf16, fp16, bf16-true, fp16-true"),
-        ("loss", "cross-entropy", "cross-entropy or mean"),
-        ("memory", "", "what there is, such as 8GiB"),
-        ("card", "", "name as in data/gpus.csv: its memory and its speed"),
-        ("link", "", "such as thunderbolt4: how much slower than an x16 slot"),
-        ("run", "", "run folder whose curves give the speed"),
-    ):
+    for name, (default, text) in facts.settings("fit")["options"].items():
         sub.add_argument(f"--{name}", default=default, help=text)
     sub.add_argument("--batch", type=int, help="replaces the first size of the inputs")
     sub.add_argument("--accumulate", type=int, default=1, help="micro-batches a step")

@@ -182,8 +182,9 @@ def prediction(**ops: int) -> fit.Prediction:
 
 
 def test_the_interval_stands_beside_the_estimate() -> None:
-    given = {"over": 0.0, "link": None}
-    (text,) = fitting.speed_lines(prediction(), fit.Setting(), planted(), **given)
+    (text,) = fitting.speed_lines(prediction(), fit.Setting(), planted(), 0.0, None)
     assert text.startswith("step: about 40 ms, within 20 ms to 90 ms (")
-    (text,) = fitting.speed_lines(prediction(flop=9), fit.Setting(), planted(), **given)
+    (text,) = fitting.speed_lines(
+        prediction(flop=9), fit.Setting(), planted(), 0.0, None
+    )
     assert text.startswith("step: n/a, no rate for one of its dtypes")

@@ -26,7 +26,7 @@ LOSS_BYTES, TOKEN_BYTES = 4, 8
 RNN_BYTES, RNN_NUMBERS = 26.4, 9.1
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Prediction:
     """Bytes of tensors at the fullest moment of a step, and the step's operators.
 
@@ -89,34 +89,23 @@ def _tracked(case: Case, setting: Setting) -> Prediction:
         p.grad = torch.zeros_like(p)
     step.finish(optimizer)  # now the states exist
     tracker.track_external(model, optimizer, inputs)
+    rounds = min(2, setting.accumulate)  # two micro-batches stand for all of them
+    recorder.times = setting.accumulate / rounds
     with tracker, recorder:
-        output = _step(model, inputs, setting, (tracker, recorder))
+        for _ in range(rounds):
+            tracker.reset_mod_stats()
+            output = step.micro_step(model, inputs, setting)
+        recorder.times = 1
         step.finish(optimizer)
     held = tracker.get_tracker_snapshot("peak")[inputs[0].device]
     states = _bytes([*optimizer.state.values()]) if optimizer else 0
     read = {"train": LOSS_BYTES, "decode": TOKEN_BYTES * case.batch}
-    return Prediction(
-        parameters=held[Kind.PARAM] + held[Kind.BUFFER],
-        gradients=held[Kind.GRAD],
-        optimizer=states,
-        activations=held[Kind.ACT] + held[Kind.OTH],
-        temporaries=held[Kind.TEMP] + held[Kind.OPT] - states,
-        work=recorder.work,
-        link_bytes=setting.accumulate * _bytes(inputs)
-        + (read.get(setting.task) or _bytes(output)),
-    )
-
-
-def _step(model: Any, inputs: Any, setting: Setting, modes: Any) -> Any:
-    """All passes of one step; of many micro-batches two stand for all of them."""
-    tracker, recorder = modes
-    rounds = min(2, setting.accumulate)
-    recorder.times = setting.accumulate / rounds
-    for _ in range(rounds):
-        tracker.reset_mod_stats()
-        output = step.micro_step(model, inputs, setting)
-    recorder.times = 1
-    return output
+    link_bytes = setting.accumulate * _bytes(inputs)
+    link_bytes += read.get(setting.task) or _bytes(output)
+    parameters = held[Kind.PARAM] + held[Kind.BUFFER], held[Kind.GRAD], states
+    spare = held[Kind.TEMP] + held[Kind.OPT] - states
+    others = held[Kind.ACT] + held[Kind.OTH], spare
+    return Prediction(*parameters, *others, recorder.work, link_bytes)
 
 
 def _bytes(tree: Any) -> int:
@@ -167,8 +156,7 @@ def _one_line(case: Case) -> Iterator[None]:
     logging.getLogger(fake.__name__).disabled = True  # prints a stack besides raising
     reads = (fake.DataDependentOutputException, fake.DynamicOutputShapeException)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     except GpuLabError:
         raise

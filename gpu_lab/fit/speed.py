@@ -23,7 +23,7 @@ Rates = dict[tuple[str, str], list[tuple[float, float]]]
 PASSES = (MOVE, "host_", "device_")  # names of rows that pass over memory
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Speed:
     """What a device does.
 
@@ -78,8 +78,7 @@ def of_card(row: facts.Row) -> Speed | None:
     # TF32 is cuDNN's default for float32, not that of products.
     convolved = rates.get((MATMUL, "tf32"), rates[MATMUL, "float32"])
     rates |= {(MOVE, ""): [(1.0, moved)], (CONV, "float32"): convolved}
-    stated = {k: given[k] for k in ("start_s", "factor")}
-    return Speed(name=row["name"], rates=rates, queues=True, **stated)
+    return Speed(row["name"], rates, given["start_s"], True, given["factor"])
 
 
 def of_run(run: Run) -> Speed:
@@ -111,24 +110,21 @@ def of_rows(name: str, rows: Iterable[Measurement], *, queues: bool) -> Speed:
         starts_s += [taken_s] if row.name == "launch" else []
     if not {(MOVE, ""), (MATMUL, "float32")} <= set(found):
         raise GpuLabError(f"{name}: wanted timed rows of products and of copies")
-    return Speed(
-        name=name,
-        rates={
-            key: sorted((x, statistics.median(y)) for x, y in curve.items())
-            for key, curve in found.items()
-        },
-        start_s=statistics.median(starts_s or [given["card"]["start_s"]]),
-        queues=queues,
-        factor=given["run" if (CONV, "float32") in found else "card"]["factor"],
-    )
+    rates = {
+        key: sorted((x, statistics.median(y)) for x, y in curve.items())
+        for key, curve in found.items()
+    }
+    start_s = statistics.median(starts_s or [given["card"]["start_s"]])
+    factor = given["run" if (CONV, "float32") in found else "card"]["factor"]
+    return Speed(name, rates, start_s, queues, factor)
 
 
 def link_rates(row: facts.Row) -> tuple[float, float]:
     """Bytes a second, host to device, over a link: lowest and highest published."""
     most = float(row["theoretical_gb_s_per_direction"])
-    low, high = facts.settings("fit")["link"]["unpublished"]
-    published = row["h2d_gb_s_min"] or low * most, row["h2d_gb_s_max"] or high * most
-    return 1e9 * float(published[0]), 1e9 * float(published[1])
+    low, high = (most * share for share in facts.settings("fit")["link"]["unpublished"])
+    low, high = float(row["h2d_gb_s_min"] or low), float(row["h2d_gb_s_max"] or high)
+    return 1e9 * low, 1e9 * high
 
 
 def slowdown(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import re
@@ -94,11 +93,6 @@ class Setting:
         """True when there are gradients."""
         return self.task == "train"
 
-    @property
-    def whole(self) -> bool:
-        """True when the weights have the dtype of the precision too."""
-        return self.precision.endswith("-true")
-
 
 def load(spec: str, *, inputs: str = "", batch: int | None = None) -> Case:
     """The case that a specification names; the module itself is made later.
@@ -112,13 +106,12 @@ def load(spec: str, *, inputs: str = "", batch: int | None = None) -> Case:
         GpuLabError: a specification or inputs that are none, in one line.
     """
     place, _, name = spec.rpartition(":")
-    make = _from_torchvision if place == "torchvision" else _from_file
-    inputs = inputs or (IMAGE if place == "torchvision" else "")
     if place != "torchvision" and not place.endswith(".py"):
         raise GpuLabError(f"model {spec!r}; wanted torchvision:NAME or FILE.py:NAME")
     if batch is not None and batch < 1:
         raise GpuLabError(f"batch {batch}; wanted 1 or more")
-    made = functools.partial(make, place, name)
+    inputs = inputs or (IMAGE if place == "torchvision" else "")
+    made = functools.partial(_made, place, name)
     case = Case(name=spec, make=made, inputs=tuple(map(_input, inputs.split(","))))
     return case.of_batch(batch) if batch else case
 
@@ -134,19 +127,16 @@ def _input(text: str) -> tuple[tuple[int, ...], str]:
     return tuple(map(int, match[1].split("x"))), kind
 
 
-def _from_torchvision(_place: str, name: str) -> Any:
-    """A module of torchvision's that fetches no weights, also not for a part of it."""
-    from torchvision import models
+def _made(place: str, name: str) -> Any:
+    """The module; of torchvision's no weights are fetched, not even for a part."""
+    if place == "torchvision":
+        from torchvision import models
 
-    if name not in models.list_models():
-        near = difflib.get_close_matches(name, models.list_models()) or ["none"]
-        raise GpuLabError(f"no model {name!r} in torchvision; near: {', '.join(near)}")
-    builder = models.get_model_builder(name)
-    known = inspect.signature(builder).parameters
-    return builder(**dict.fromkeys({"weights", "weights_backbone"} & set(known)))
-
-
-def _from_file(place: str, name: str) -> Any:
+        builder = models.get_model_builder(name)
+        known = {"weights", "weights_backbone"} & set(
+            inspect.signature(builder).parameters
+        )
+        return builder(**dict.fromkeys(known))
     sys.path.insert(0, str(Path(place).parent))  # as `python FILE.py` does
     found = runpy.run_path(place)
     if not callable(found.get(name)):
@@ -164,11 +154,10 @@ def prepared(model: Any, setting: Setting) -> tuple[Any, Any]:
 
     if not isinstance(model, torch.nn.Module):
         raise GpuLabError(f"wanted a torch.nn.Module, found {type(model).__name__}")
-    floats = [
-        t for t in (*model.parameters(), *model.buffers()) if t.is_floating_point()
-    ]
-    for t in floats if setting.whole else ():  # fake ones do not take Module.to
-        t.data = t.data.to(_dtype(setting))
+    dtype, whole = _precision(setting)
+    for t in (*model.parameters(), *model.buffers()) if whole else ():
+        if t.is_floating_point():  # fake ones do not take Module.to
+            t.data = t.data.to(dtype)
     if setting.checkpoint and setting.trains:
         _checkpoint(model)
     learning = [p for p in model.parameters() if p.requires_grad]
@@ -179,19 +168,21 @@ def prepared(model: Any, setting: Setting) -> tuple[Any, Any]:
     return model.train(), make(learning, lr=1e-3, foreach=not setting.on_cpu, **given)
 
 
-def _dtype(setting: Setting) -> Any:
+def _precision(setting: Setting) -> tuple[Any, bool]:
+    """Dtype of products, and whether weights and inputs have it too."""
     import torch
 
-    return getattr(torch, facts.settings("fit")["precision"][setting.precision])
+    dtype = getattr(torch, facts.settings("fit")["precision"][setting.precision])
+    return dtype, setting.precision.endswith("-true")
 
 
 def micro_step(model: Any, inputs: Sequence[Any], setting: Setting) -> Any:
     """Forward and, when training, backward pass of one micro-batch; its output."""
     import torch
 
-    kind, dtype = inputs[0].device.type, _dtype(setting)
-    cast = dtype != torch.float32 and not setting.whole
-    if setting.whole:
+    kind, (dtype, whole) = inputs[0].device.type, _precision(setting)
+    cast = dtype != torch.float32 and not whole
+    if whole:
         inputs = [x.to(dtype) if x.is_floating_point() else x for x in inputs]
     with torch.set_grad_enabled(setting.trains):
         with torch.autocast(kind, dtype=dtype if cast else None, enabled=cast):
