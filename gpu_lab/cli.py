@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from gpu_lab import __version__, records
+from gpu_lab import __version__, facts, records
 from gpu_lab.records import GpuLabError
 
 EXTRAS = "pip install 'gpu-lab[notebooks]'"
@@ -73,6 +73,7 @@ def parser() -> Parser:
     _bench_command(commands)
     _compare_command(commands)
     _monitor_command(commands)
+    _fit_command(commands)
     return top
 
 
@@ -298,6 +299,30 @@ def _monitor(args: argparse.Namespace) -> int:
 
     monitor.run(log=args.log, seconds=args.seconds)
     return 0
+
+
+def _fit_command(commands: Commands[Parser]) -> None:
+    sub = _add(
+        commands,
+        "fit",
+        "Will this model run in that memory, how fast? No GPU, no weights needed.",
+        "gpu-lab fit torchvision:resnet50 --batch 64 --precision bf16 --memory 8GiB",
+    )
+    sub.add_argument("model", metavar="MODEL", help="torchvision:NAME or FILE.py:NAME")
+    for name, (default, text) in facts.settings("fit")["options"].items():
+        sub.add_argument(f"--{name}", default=default, help=text)
+    sub.add_argument("--batch", type=int, help="replaces the first size of the inputs")
+    sub.add_argument("--accumulate", type=int, default=1, help="micro-batches a step")
+    sub.add_argument("--checkpoint", action="store_true", help="run blocks twice")
+    sub.add_argument("--cards", action="store_true", help="a table of all cards")
+    sub.add_argument("--prices", type=Path, help="yours: a CSV file, name and price")
+    sub.set_defaults(command=_fit)
+
+
+def _fit(args: argparse.Namespace) -> int:
+    from gpu_lab.course import fitting
+
+    return fitting.run(args)
 
 
 def _print_pairs(rows: Sequence[tuple[str, str]]) -> None:

@@ -18,6 +18,7 @@ from peers import (
     exact,
     honesty,
     loader,
+    memory,
     pairs,
     repeat,
     report,
@@ -37,6 +38,7 @@ EXPERIMENTS = {
     "C17 simulated": simulated,
     "L1 loader": loader,
 }
+IN_FULL = {"F1 F2 fit": memory}
 ONLY_ASKED = {"C16 repeat": repeat}  # half an hour
 ROOT = Path(__file__).resolve().parents[2]
 QUIET_LOAD = 0.5
@@ -45,7 +47,7 @@ QUIET_LOAD = 0.5
 def code() -> str:
     """Digest of what is measured and of what measures: old figures are not reused."""
     digest = hashlib.sha256()
-    rooms = ("timing", "bench", "compare")
+    rooms = ("timing", "bench", "compare", "fit")
     files = [f for room in rooms for f in (ROOT / "gpu_lab" / room).rglob("*.py")]
     for file in sorted([*files, *Path(__file__).parent.glob("*.[pc]*")]):
         if file.is_file():
@@ -77,7 +79,8 @@ def main() -> int:
         print(f"load {load:.1f}: this machine is not idle, and the figures say so")
     found = []
     wanted = set(args.only.split(",")) if args.only else set()
-    chosen = EXPERIMENTS | ONLY_ASKED if wanted else EXPERIMENTS
+    chosen = EXPERIMENTS | (IN_FULL if args.full or wanted else {})
+    chosen |= ONLY_ASKED if wanted else {}
     for name, experiment in chosen.items():
         if wanted and not wanted & set(name.split()):
             continue
