@@ -13,6 +13,7 @@ from gpu_lab import bench, cli, facts, hardware, store, timing
 from gpu_lab.course import session
 
 COMMANDS = ("run", "detect", "snapshot", "doctor", "explain", "bench", "compare", "fit")
+COMMANDS += ("monitor",)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

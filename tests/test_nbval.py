@@ -30,6 +30,7 @@ MEASURING = "03_measuring"
 PRECISION = "04_mixed_precision"
 LOADING = "05_dataloader_tuning"
 SEVERAL = "06_ddp"
+PROFILING = "07_profiling"
 NBVAL = [
     *("--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/nbval.cfg"),
     *("--nbval-cell-timeout", "120", "-p", "no:cacheprovider"),
@@ -148,6 +149,19 @@ FAULTS = {
         Fault("a column", ">busbw<", ">algbw<"),
         Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
         Fault("a speedup", r"\d\.\d+x</td>", "9.9x</td>", caught=False),
+    ),
+    PROFILING: (
+        *COMMON,
+        Fault("a claim's verdict", ">outdated<", ">true<"),
+        Fault("what is recorded", "records CPU", "records CUDA"),
+        Fault("a source", "SIMULATED", "MEASURED"),
+        Fault("an experiment", "two_faults", "one_fault"),
+        Fault("a number of segments", ">16<", ">17<"),
+        Fault("a number of kernels", ">2000<", ">2001<"),
+        Fault("a unit of a column", r"time \(ms\)", "time (s)"),
+        Fault("a shape", r"\(64, 32\)", "(64, 33)"),
+        Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
+        Fault("a shape's name", "copy-bound", "starved", caught=False),
     ),
 }
 

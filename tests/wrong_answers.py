@@ -18,6 +18,7 @@ from gpu_lab.exercises import (
     hardware_basics,
     measuring,
     mixed_precision,
+    profiling,
     start_here,
 )
 from gpu_lab.timing import Sleeper
@@ -214,6 +215,29 @@ def _in_half(pictures: Any, link: dataloader_tuning.CountedLink) -> Any:
 
 def _scaled(pictures: Any, link: dataloader_tuning.CountedLink) -> Any:
     return link.copy(pictures).permute(0, 3, 1, 2).float() / 255
+
+
+def _shapes(**changed: str) -> dict[str, str]:
+    return {**profiling.right_shapes(), **changed}
+
+
+def _faulty(*faults: str) -> Callable[[profiling.Kit], torch.Tensor]:
+    """The step to be mended, with some of its faults left."""
+
+    def my_step(kit: profiling.Kit) -> torch.Tensor:
+        batch = kit.batch.clone() if "copy" in faults else kit.batch
+        if "loop" in faults:
+            columns = [torch.tanh(batch[:, i] * kit.scale[i]) for i in range(32)]
+            hidden = torch.stack(columns, dim=1)
+        else:
+            hidden = torch.tanh(batch * kit.scale)
+        losses = (hidden @ kit.weight).square().mean(1)
+        if "log" not in faults:
+            item = "item" in faults
+            kit.log.append(sum(map(float, losses)) if item else losses.sum())
+        return losses.sum() if "sum" in faults else losses.mean()
+
+    return my_step
 
 
 def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
@@ -443,6 +467,36 @@ def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
             "not normalised": (_scaled, "must be those of images.ready"),
             "around the link": (lambda p, link: images.ready(p), "nothing crossed"),
             "called, not given": (torch.zeros(1), "without brackets"),
+        },
+        "eight_traces": {
+            "trusted the utilisation": (
+                profiling.by_utilisation(),
+                "any kernel ran, however small",
+            ),
+            "blamed the copy that is hidden": (_shapes(e="copy-bound"), "e: nearly"),
+            "counted kernels": (_shapes(c="launch-bound"), "c: nearly all"),
+            "the cable for everything": (
+                dict.fromkeys("abcdefgh", "copy-bound"),
+                "a: the device has nothing to do",
+            ),
+            "the first copy seen": (_shapes(g="copy-bound"), "g: the device has"),
+            "few kernels are no work": (_shapes(d="starved"), "d: kernels wait"),
+            ".item() taken for work": (_shapes(f="compute-bound"), "f: divide the"),
+            "other words": (_shapes(a="slow", b="fast"), "a, b: wanted one of"),
+            "left one open": ({**_shapes(), "c": ...}, "still open: c"),
+        },
+        "mend_step": {
+            "all three faults": (
+                _faulty("copy", "loop", "item"),
+                "3 left, the first: a number goes to the host",
+            ),
+            "only .item() left": (_faulty("item"), "1 left, the first: a number"),
+            "only the copy left": (_faulty("copy"), "1 left, the first: the batch"),
+            "only the loop left": (_faulty("loop"), "1 left, the first: a Python"),
+            "copy and loop left": (_faulty("copy", "loop"), "2 left, the first: the"),
+            "another result": (_faulty("sum"), "wanted the mean loss"),
+            "the log left out": (_faulty("log"), "nothing was logged"),
+            "called, not given": (1.0, "without brackets"),
         },
     }
 

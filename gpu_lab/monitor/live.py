@@ -9,12 +9,12 @@ from __future__ import annotations
 import html
 import json
 import math
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 from gpu_lab import plot, show
@@ -37,8 +37,8 @@ class Monitor:
         """A monitor that does not run yet."""
         self.samples: deque[Sample] = deque(maxlen=MOST)
         self.period_s = max(period_s, SHORTEST_S) if tell else period_s
-        self._tell, self._ended = tell, threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="monitor")
+        self._tell, self._ended = tell, Event()
+        self._thread = Thread(target=self._run, daemon=True, name="monitor")
 
     def start(self) -> Monitor:
         """Begin to sample."""

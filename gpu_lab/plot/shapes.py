@@ -13,13 +13,13 @@ NAMES = dict(zip(KINDS, ("compute", "copy", "load", "short pieces"), strict=True
 
 
 def shapes(traces: Sequence[Trace]) -> Picture:
-    """One step of up to four traces: compute, copy, load and short pieces."""
+    """The shortest step of up to four traces: compute, copy, load, short pieces."""
     figure, axes = new_axes()
     axes.remove()
     grid = figure.subplots(2, 2).flat
     words = []
     for trace, axes in zip(traces, grid, strict=False):
-        start_s, stop_s = trace.steps[len(trace.steps) // 2]
+        start_s, stop_s = min(trace.steps, key=lambda step: step[1] - step[0])
         for row, (kind, spans) in enumerate(lanes(trace).items()):
             inside = [(a, b) for a, b in spans if start_s <= a < stop_s]
             pieces = [(1e3 * (a - start_s), 1e3 * (b - a)) for a, b in inside]
