@@ -47,6 +47,19 @@ def state(index: int) -> DeviceState:
     )
 
 
+def holders(index: int) -> list[tuple[int, int | None]]:
+    """Who holds memory of that GPU: (process id, bytes), the largest first."""
+    found: dict[int, int | None] = {}
+    for kind in ("Compute", "Graphics"):
+        try:
+            gpu = nvml.handle(index)
+            running = nvml.query(f"nvmlDeviceGet{kind}RunningProcesses", gpu) or ()
+        except DeviceLost:
+            break
+        found |= {process.pid: process.usedGpuMemory for process in running}
+    return sorted(found.items(), key=lambda item: -(item[1] or 0))
+
+
 def link(index: int) -> Link:
     """PCIe link as NVML negotiated it; where it leads is for the detection room."""
     gpu = nvml.handle(index)
