@@ -58,10 +58,19 @@ def test_versions_against_ranges(version: str, limits: str, inside: bool) -> Non
 def test_a_version_outside_its_range_is_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(live, "_requirements", lambda: ["numpy<1.0", "psutil>=1"])
+    own = SimpleNamespace(
+        name="gpu-lab", version="0", requires=["numpy<1.0,>=0.1", "psutil>=1", "not>=3"]
+    )
+    numpy, psutil = (
+        SimpleNamespace(name=name, version="2.4.6", requires=None)
+        for name in ("numpy", "psutil")
+    )
+    found = [own, numpy, psutil]
+    monkeypatch.setattr("importlib.metadata.distributions", lambda: found)
     lines = list(live._versions())
     assert ids(*lines) == [("version-outside-tested-range", "warning")]
-    assert "numpy" in lines[0].found
+    assert "numpy 2.4.6, wanted <1.0,>=0.1" in lines[0].found
+    assert lines[1].found.startswith("2 looked at")
 
 
 def test_torch_and_torchvision_of_two_releases() -> None:

@@ -23,7 +23,7 @@ FORMAT = "gpu-lab-doctor 1"
 PACKAGE = "gpu-lab"  # whose metadata says which versions it was tested with
 SERIOUS = SEVERITIES[:2]
 _NEEDED = re.compile(r"^([\w.-]+)(?:\[\w+\])?([^;\s]*)", re.M)
-_LIMIT = re.compile(r"([<>]=?|==)([\d.]+)")
+_LIMIT = re.compile(r"(<|>=)([\d.]+)")  # the signs of our own metadata
 
 
 @dataclass(frozen=True)
@@ -39,35 +39,24 @@ def check(machine: Machine, ladders: Sequence[Ladder]) -> list[Line]:
     """All that can be looked at without running anything on a device."""
     lines = [_ladder(ladder, machine) for ladder in ladders]
     lines += [*_versions(), _driver(machine), *_limits(machine), _links()]
-    for device in machine.gpus:
-        if not device.lost:
-            lines += _device(device)
-    return lines
+    return lines + [x for d in machine.gpus if not d.lost for x in _device(d)]
 
 
 def findings(lines: Sequence[Line]) -> tuple[Diagnosis, ...]:
     """The diagnoses of all lines, the severe first, each once."""
-    every: dict[str, Diagnosis] = {}
-    for line in lines:
-        every |= {d.id: d for d in line.diagnoses if d.id not in every}
-    return tuple(sorted(every.values(), key=lambda d: SEVERITIES.index(d.severity)))
+    last_first = [d for line in lines for d in line.diagnoses][::-1]
+    found = list({d.id: d for d in last_first}.values())[::-1]
+    return tuple(sorted(found, key=lambda d: SEVERITIES.index(d.severity)))
 
 
 def report(
     machine: Machine, ladders: Sequence[Ladder], lines: Sequence[Line]
 ) -> dict[str, Any]:
     """All of it for an issue or an instructor, without anything personal."""
-    bundle = {
-        "format": FORMAT,
-        "gpu_lab": __version__,
-        "versions": machine.versions,
-        "machine": plain(machine),
-        "ladders": plain(list(ladders)),
-        "checks": plain(list(lines)),
-        "snapshot": snapshot.record(),
-    }
-    found: dict[str, Any] = redact.tree(bundle)
-    return found
+    bundle: dict[str, Any] = {"format": FORMAT, "gpu_lab": __version__}
+    bundle |= {"versions": machine.versions, "snapshot": snapshot.record()}
+    bundle |= {"machine": machine, "ladders": ladders, "checks": lines}
+    return dict(redact.tree(plain(bundle)))
 
 
 def _line(what: str, text: str, *, risk: bool = True) -> Line:
@@ -92,28 +81,16 @@ def _ladder(ladder: Ladder, machine: Machine) -> Line:
 
 def _versions() -> Iterator[Line]:
     """The packages here against the ranges that this one was tested with."""
-    inside: set[str] = set()
-    here: dict[str, str] = {}
-    for name, limits in _NEEDED.findall("\n".join(_requirements())):
-        try:
-            here[name] = version = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        if within(version, limits):
-            inside.add(name)
-        else:
-            text = f"outside the tested range: {name} {version}, wanted {limits}"
+    found = list(importlib.metadata.distributions())[::-1]  # the first of a name counts
+    here = {str(d.name).lower(): d.version for d in found}
+    own = [line for d in found if d.name == PACKAGE for line in d.requires or ()]
+    tested = {k: v for k, v in _NEEDED.findall("\n".join(own)) if k in here}
+    for name, limits in tested.items():
+        if not within(here[name], limits):
+            text = f"outside the tested range: {name} {here[name]}, wanted {limits}"
             yield _line("versions", text)
     pair = "; ".join(f"{k} {here[k]}" for k in ("torch", "torchvision") if k in here)
-    text = f"{len(inside)} packages within the tested range; installed: {pair}"
-    yield _line("versions", text)
-
-
-def _requirements() -> list[str]:
-    try:
-        return importlib.metadata.requires(PACKAGE) or []
-    except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
-        return []
+    yield _line("versions", f"{len(tested)} looked at; installed: {pair}")
 
 
 def within(version: str, limits: str) -> bool:
@@ -121,30 +98,24 @@ def within(version: str, limits: str) -> bool:
 
     def parts(text: str) -> list[int]:
         numbers = [int(n) for n in re.findall(r"\d+", text.partition("+")[0])]
-        return (numbers + [0] * 4)[:4]
+        return [*numbers, 0, 0, 0][:3]
 
-    here = parts(version)
-    return all(
-        (here < parts(limit) and "<" in sign)
-        or (here > parts(limit) and ">" in sign)
-        or (here == parts(limit) and "=" in sign)
-        for sign, limit in _LIMIT.findall(limits)
-    )
+    pairs = _LIMIT.findall(limits)
+    return all((parts(version) < parts(n)) == (sign == "<") for sign, n in pairs)
 
 
 def _driver(machine: Machine) -> Line:
     """Driver and wheel side by side; NVML's complaint only where a card is listed."""
     versions = machine.versions
     build = f"cu{versions['cuda'].replace('.', '')}" if "cuda" in versions else "cpu"
-    torch = f"torch {versions.get('torch')}+{'rocm' if 'hip' in versions else build}"
+    told = f"torch {versions.get('torch')}+{'rocm' if 'hip' in versions else build}; "
     if not machine.driver_version:
-        why = nvml.problem() if host.gpus_listed() else "no driver, and none needed"
-        return _line("driver, wheel", f"{why}; {torch}", risk=False)
+        told += nvml.problem() if host.gpus_listed() else "no driver, and none needed"
+        return _line("driver, wheel", told, risk=False)
     usable = any(d.is_gpu and not d.lost for d in machine.devices)
-    text = f"the NVIDIA driver here is {machine.driver_version}, "
-    text += f"CUDA Version: {machine.cuda_driver_version}; {torch}; "
-    text += f"torch.cuda.is_available(): {usable}"
-    return _line("driver, wheel", text, risk=False)
+    told += f"the NVIDIA driver here is {machine.driver_version}, CUDA Version: "
+    told += f"{machine.cuda_driver_version}; torch.cuda.is_available(): {usable}"
+    return _line("driver, wheel", told, risk=False)
 
 
 def _limits(machine: Machine) -> Iterator[Line]:

@@ -9,6 +9,7 @@ from gpu_lab.exercises import (
     measuring,
     mixed_precision,
     start_here,
+    troubleshooting,
 )
 from gpu_lab.exercises.frame import Exercise, Kind, Verdict
 
@@ -18,4 +19,5 @@ ALL: tuple[Exercise, ...] = (
     *device_detection.EXERCISES,
     *measuring.EXERCISES,
     *mixed_precision.EXERCISES,
+    *troubleshooting.EXERCISES,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from gpu_lab.hardware import nvml
@@ -50,13 +51,11 @@ def state(index: int) -> DeviceState:
 def holders(index: int) -> list[tuple[int, int | None]]:
     """Who holds memory of that GPU: (process id, bytes), the largest first."""
     found: dict[int, int | None] = {}
-    for kind in ("Compute", "Graphics"):
-        try:
-            gpu = nvml.handle(index)
-            running = nvml.query(f"nvmlDeviceGet{kind}RunningProcesses", gpu) or ()
-        except DeviceLost:
-            break
-        found |= {process.pid: process.usedGpuMemory for process in running}
+    with suppress(DeviceLost):
+        for kind in ("Compute", "Graphics"):
+            asked = f"nvmlDeviceGet{kind}RunningProcesses"
+            running = nvml.query(asked, nvml.handle(index)) or ()
+            found |= {process.pid: process.usedGpuMemory for process in running}
     return sorted(found.items(), key=lambda item: -(item[1] or 0))
 
 

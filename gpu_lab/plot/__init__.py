@@ -9,3 +9,4 @@ from gpu_lab.plot.picture import Picture
 from gpu_lab.plot.rates import matmul_rates, session_spread
 from gpu_lab.plot.roofline import roofline, rooflines
 from gpu_lab.plot.sustained import sustained
+from gpu_lab.plot.tree import tree
