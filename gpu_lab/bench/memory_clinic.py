@@ -67,9 +67,9 @@ def gradients(passes: Sequence[Training]) -> list[Any]:
 
 
 def difference(first: Sequence[Any], second: Sequence[Any]) -> float:
-    """Largest distance of two gradients, as a share of the first one's length."""
-    pairs = zip(first, second, strict=True)
-    return max(float((a - b).norm() / a.norm()) for a, b in pairs)
+    """Distance of two gradients, as a share of the first one's length."""
+    apart = sum(float((a - b).norm()) ** 2 for a, b in zip(first, second, strict=True))
+    return float((apart / sum(float(a.norm()) ** 2 for a in first)) ** 0.5)
 
 
 def cure_arm(way: str, *, device: Device, seed: int = 0) -> Arm:
