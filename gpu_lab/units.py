@@ -62,6 +62,11 @@ def flops(flop_per_s: float | None) -> str:
     return _with_unit(flop_per_s, 1e12, "TFLOPS")
 
 
+def pace(per_s: float | None, what: str) -> str:
+    """Things a second as text, such as "123 samples/s"."""
+    return _with_unit(per_s, 1, f"{what}s/s")
+
+
 def power(watts: float | None) -> str:
     """Power in watts as text in W."""
     return _with_unit(watts, 1, "W")

@@ -25,8 +25,11 @@ from gpu_lab.course import notebooks
 pytestmark = pytest.mark.notebooks
 FIRST = "00_start_here"
 BASICS = "01_hardware_basics"
+DETECTION = "02_device_detection"
 MEASURING = "03_measuring"
 PRECISION = "04_mixed_precision"
+LOADING = "05_dataloader_tuning"
+SEVERAL = "06_ddp"
 NBVAL = [
     *("--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/nbval.cfg"),
     *("--nbval-cell-timeout", "120", "-p", "no:cacheprovider"),
@@ -83,6 +86,14 @@ FAULTS = {
         Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
         Fault("a rate", r"\d+(\.\d+)? TFLOPS", "777.0 TFLOPS", caught=False),
     ),
+    DETECTION: (
+        *COMMON,
+        Fault("a link", "thunderbolt5", "thunderbolt4"),
+        Fault("a guess", "cannot tell", "external"),
+        Fault("a source", "mig-parted#6", "mig-parted#7"),
+        Fault("a reason", "needs a GPU", "needs nothing"),
+        Fault("a hop", "PCIe 3 x4", "PCIe 3 x8"),
+    ),
     MEASURING: (
         *COMMON,
         Fault("a source", "SIMULATED", "MEASURED"),
@@ -108,6 +119,35 @@ FAULTS = {
         Fault("a shape", "'large': 256", "'large': 257"),
         Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
         Fault("a share", r"\d+\.\d+ %", "77.7 %", caught=False),
+    ),
+    LOADING: (
+        *COMMON,
+        Fault("a source", "CITED", "MEASURED"),
+        Fault("an experiment", "decode_2", "decode_3"),
+        Fault("a unit", r"(\d) samples/s", r"\1 tokens/s"),
+        Fault("a size", "512 pixels", "513 pixels"),
+        Fault("bytes that crossed", "2352 KiB", "2351 KiB"),
+        Fault("a default", "with workers: 2", "with workers: 3"),
+        Fault("a claim's verdict", ">false<", ">true<"),
+        Fault("what is bit-equal", ">bit for bit<", ">nearly<"),
+        Fault("a reason", "pages are locked", "pages are free"),
+        Fault("a number of batches", ">14<", ">15<"),
+        Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
+        Fault("a rate", r"[\d.]+ samples/s", "777.0 samples/s", caught=False),
+        Fault("an ignored sentence", "Workers that pay", "Workers", caught=False),
+    ),
+    SEVERAL: (
+        *COMMON,
+        Fault("an experiment", "tensor_parallel\n", "tensor_serial\n"),
+        Fault("bytes of a message", "2121768 bytes", "2121764 bytes"),
+        Fault("bytes of a stage", ">3158016<", ">3158020<"),
+        Fault("bytes of the ring", "wanted 1048576", "wanted 1048572"),
+        Fault("a first cause", "rank 1 failed first", "rank 0 failed first"),
+        Fault("a claim's verdict", ">outdated<", ">true<"),
+        Fault("a reason", "needs two GPUs", "needs one GPU"),
+        Fault("a column", ">busbw<", ">algbw<"),
+        Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
+        Fault("a speedup", r"\d\.\d+x</td>", "9.9x</td>", caught=False),
     ),
 }
 

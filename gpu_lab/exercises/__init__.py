@@ -4,6 +4,8 @@ One file per notebook. ALL is what the tests walk over.
 """
 
 from gpu_lab.exercises import (
+    dataloader_tuning,
+    ddp,
     device_detection,
     hardware_basics,
     measuring,
@@ -19,5 +21,7 @@ ALL: tuple[Exercise, ...] = (
     *device_detection.EXERCISES,
     *measuring.EXERCISES,
     *mixed_precision.EXERCISES,
+    *dataloader_tuning.EXERCISES,
+    *ddp.EXERCISES,
     *troubleshooting.EXERCISES,
 )

@@ -48,9 +48,9 @@ def _stored(exam: str) -> dict[str, Any]:
     return dict(facts.settings("clinic")["exam"][exam])
 
 
-fewer_bytes = replace(matmul_ratio, name="fewer_bytes")
+kept_bytes = replace(matmul_ratio, name="kept_bytes")
 six_cases, four_messages = (
     Exercise(name, Kind.VALUE, partial(check, exam=exam), partial(right, exam))
     for name, exam in (("six_cases", "cases"), ("four_messages", "messages"))
 )
-EXERCISES = (fewer_bytes, six_cases, four_messages)
+EXERCISES = (kept_bytes, six_cases, four_messages)

@@ -274,7 +274,7 @@ show.Table(rows, ("when", "what the doctor says"))
 
 # %% tags=["predict"]
 guess = ...
-lab.answer(lesson.fewer_bytes.predict(guess))
+lab.answer(lesson.kept_bytes.predict(guess))
 
 # %% tags=["slide"]
 rows, far = [], {}
@@ -314,7 +314,7 @@ show.Table(
 fewer = saved["gradients_whole"] / saved["gradients_recomputed"]
 print(f"Recomputed, {units.ratio(fewer)} fewer bytes are kept.")
 print(show.paired_sentence(rows[0], rows[2]))
-lab.answer(lesson.fewer_bytes.predict(guess, fewer))
+lab.answer(lesson.kept_bytes.predict(guess, fewer))
 
 # %% [markdown] tags=["slide"]
 # ## It is slow

@@ -14,8 +14,10 @@ from gpu_lab import __version__, hardware
 from peers import (
     absolute,
     agreement,
+    allreduce,
     exact,
     honesty,
+    loader,
     pairs,
     repeat,
     report,
@@ -26,12 +28,14 @@ from peers import (
 # Name -> experiment; those that need a quiet machine most come first.
 EXPERIMENTS = {
     "C5 C6 agreement": agreement,
+    "C7 all-reduce": allreduce,
     "C1 C2 C3 C4 pairs": pairs,
     "C3b absolute": absolute,
     "C8 C10 speed": speed,
     "C9 honesty": honesty,
     "C15 exact": exact,
     "C17 simulated": simulated,
+    "L1 loader": loader,
 }
 ONLY_ASKED = {"C16 repeat": repeat}  # half an hour
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +46,7 @@ def code() -> str:
     """Digest of what is measured and of what measures: old figures are not reused."""
     digest = hashlib.sha256()
     rooms = ("timing", "bench", "compare")
-    files = [f for room in rooms for f in (ROOT / "gpu_lab" / room).glob("*.py")]
+    files = [f for room in rooms for f in (ROOT / "gpu_lab" / room).rglob("*.py")]
     for file in sorted([*files, *Path(__file__).parent.glob("*.[pc]*")]):
         if file.is_file():
             digest.update(file.read_bytes())
