@@ -19,7 +19,7 @@ HOME_FOLDER = re.compile(
 )
 # A slash that follows a word, a tag or a colon is a rate, HTML or an address.
 # Places that every Linux has say nothing about this machine: advice may name them.
-EVERYWHERE = r"(?!dev/shm|proc/driver|sys/bus|var/cuda-repo)"
+EVERYWHERE = r"(?!dev/shm|proc/driver|sys/bus|usr/share|var/cuda-repo)"
 ABSOLUTE_PATH = re.compile(
     rf"(?<![\w/.<:])/{EVERYWHERE}[\w.-]+/[\w.-]+|\b[A-Za-z]:\\\w"
 )
