@@ -173,8 +173,11 @@ def _doctor_command(commands: Commands[Parser]) -> None:
     sub = _add(
         commands,
         "doctor",
-        "The ladder of this machine, the first failed rung and its remedy.",
-        "gpu-lab doctor --from ladder.json",
+        "Live check of this machine: ladder, versions, limits, link, GPU memory.",
+        "gpu-lab doctor --report for-an-issue.json",
+    )
+    sub.add_argument(
+        "--report", type=Path, metavar="FILE", help="write all of it, redacted, as JSON"
     )
     sub.add_argument(
         "--from", dest="stored", type=Path, help="replay a stored ladder instead"
@@ -183,8 +186,10 @@ def _doctor_command(commands: Commands[Parser]) -> None:
 
 
 def _doctor(args: argparse.Namespace) -> int:
-    from gpu_lab import hardware
+    from gpu_lab import doctor, hardware, redact
 
+    if args.stored and args.report:
+        raise GpuLabError("--report is about this machine; leave out --from")
     if args.stored:
         findings, about = hardware.load_findings(args.stored)
         print(f"{about['kind']}: {about['source']}")
@@ -197,8 +202,18 @@ def _doctor(args: argparse.Namespace) -> int:
         print("Nothing to install: this torch works. For a fresh environment:")
     else:
         print("Install command for this machine:")
-    print(f"  {hardware.install_command(machine)}")
-    return max(codes)
+    print(f"  {hardware.install_command(machine)}\n")
+    lines = doctor.check(machine, ladders)
+    _print_pairs([(line.what, redact.text(line.found)) for line in lines])
+    found = doctor.findings(lines)
+    print(f"\n{doctor.Explanation(found, '' if found else 'No findings.')}")
+    if args.report:
+        tree = doctor.report(machine, ladders, lines)
+        text = json.dumps(tree, ensure_ascii=False, indent=1)
+        args.report.write_text(f"{text}\n", encoding="utf-8")
+        print(f"\n{args.report}: read it before you pass it on")
+    grave = any(diagnosis.severity in doctor.SERIOUS for diagnosis in found)
+    return max(*codes, EXIT_FINDING if grave else 0)
 
 
 def _explain_command(commands: Commands[Parser]) -> None:
@@ -226,8 +241,8 @@ def _explain(args: argparse.Namespace) -> int:
             continue
         tree = {"file": name, **records.plain(found)}
         print(json.dumps(tree, ensure_ascii=False) if args.json else f"{name}\n{found}")
-        severities = {diagnosis.severity for diagnosis in found.diagnoses}
-        codes.append(EXIT_FINDING if severities & {"critical", "error"} else 0)
+        grave = any(d.severity in doctor.SERIOUS for d in found.diagnoses)
+        codes.append(EXIT_FINDING if grave else 0)
     return max(codes)
 
 

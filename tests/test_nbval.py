@@ -31,6 +31,7 @@ PRECISION = "04_mixed_precision"
 LOADING = "05_dataloader_tuning"
 SEVERAL = "06_ddp"
 PROFILING = "07_profiling"
+TROUBLE = "08_troubleshooting"
 NBVAL = [
     *("--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/nbval.cfg"),
     *("--nbval-cell-timeout", "120", "-p", "no:cacheprovider"),
@@ -162,6 +163,26 @@ FAULTS = {
         Fault("a shape", r"\(64, 32\)", "(64, 33)"),
         Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
         Fault("a shape's name", "copy-bound", "starved", caught=False),
+    ),
+    TROUBLE: (
+        *COMMON,
+        Fault("a diagnosis", "owns the card", "owns the slot"),
+        Fault("a severity", ">critical<", ">warning<"),
+        Fault("a first step", "docker run --gpus all", "docker run"),
+        Fault("a source of a case", "nvidia-docker#1071", "nvidia-docker#1072"),
+        Fault("a claim's verdict", ">false<", ">true<"),
+        Fault("an error number", ">719<", ">718<"),
+        Fault("a block of the pool", "40 free", "41 free"),
+        Fault("whose segments", "expandable segments</td>", "segments</td>"),
+        Fault("equal gradients", ">another step<", ">equal<"),
+        Fault("causes first", r"'pcie-signal-integrity', ", ""),
+        Fault("an open line", "link_under_load", "h2d"),
+        Fault("a part of the report", "snapshot, versions", "versions"),
+        Fault("a healthy log", "Nothing here", "Something here"),
+        Fault("an exercise's text", "GTX 970", "GTX 980"),
+        Fault("a unit of a column", r"time \(ms\)", "time (s)"),
+        Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
+        Fault("the live check", "open files allowed", "files", caught=False),
     ),
 }
 

@@ -50,6 +50,7 @@ ONLY_GPU = {
     | {f"start_{way}" for way in WAYS_TO_START - set(get_all_start_methods())},
     "06_ddp": {f"data_parallel {arm}" for arm in NEEDS_TWO},
     "07_profiling": set(),
+    "08_troubleshooting": set(),
     "core": {"device_copy", "h2d", "d2h", "launch"},
 }
 

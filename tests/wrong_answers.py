@@ -20,6 +20,7 @@ from gpu_lab.exercises import (
     mixed_precision,
     profiling,
     start_here,
+    troubleshooting,
 )
 from gpu_lab.timing import Sleeper
 
@@ -238,6 +239,10 @@ def _faulty(*faults: str) -> Callable[[profiling.Kit], torch.Tensor]:
         return losses.sum() if "sum" in faults else losses.mean()
 
     return my_step
+
+
+def _exam(exam: str, **changed: Any) -> dict[str, Any]:
+    return {**troubleshooting.right(exam), **changed}
 
 
 def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
@@ -497,6 +502,61 @@ def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
             "another result": (_faulty("sum"), "wanted the mean loss"),
             "the log left out": (_faulty("log"), "nothing was logged"),
             "called, not given": (1.0, "without brackets"),
+        },
+        "six_cases": {
+            **{
+                f"always {advice}": (dict.fromkeys("abcdef", advice), words)
+                for advice, words in {
+                    "reinstall torch": "a: the usual advice, and an hour",
+                    "num_workers=0": "a: that hides the workers",
+                    "the cable": "a: a cable is a suspect when",
+                }.items()
+            },
+            "a new wheel for an old driver": (
+                _exam("cases", a="wheel"),
+                "a: the text compares two versions",
+            ),
+            "a new driver for an old card": (
+                _exam("cases", b="driver"),
+                "b: the driver knows the card",
+            ),
+            "the driver in the container": (
+                _exam("cases", c="driver"),
+                "c: it works outside",
+            ),
+            "the workers": (_exam("cases", d="num_workers=0"), "d: that hides the"),
+            "a limit taken for a program": (
+                _exam("cases", d="another program"),
+                "d: the message names a number",
+            ),
+            "an idle link": (_exam("cases", e="the cable"), "e: a cable is a suspect"),
+            "an idle link is the driver": (
+                _exam("cases", e="driver"),
+                "e: read the last column",
+            ),
+            "our own memory": (_exam("cases", f="system limit"), "f: add up what"),
+            "other words": (_exam("cases", f="virus"), "f: wanted one of another"),
+            "one left open": (_exam("cases", b=...), "still open: b"),
+        },
+        "four_messages": {
+            "always fragments": (
+                dict.fromkeys("abcd", "fragments"),
+                "b: compare what was wanted",
+            ),
+            "always too big": (dict.fromkeys("abcd", "too big"), "a: reserved minus"),
+            "empty the cache": (
+                dict.fromkeys("abcd", "empty_cache"),
+                "a: PyTorch does that itself",
+            ),
+            "a smaller batch": (
+                _exam("messages", c="smaller batch"),
+                "c: that is a cure, and it helps one",
+            ),
+            "more memory": (_exam("messages", d="more memory"), "d: first say who"),
+            "others": (_exam("messages", c="another program"), "c: nearly all of the"),
+            "a full card": (_exam("messages", d="too big"), "d: capacity minus free"),
+            "other words": (_exam("messages", b="bug"), "b: wanted one of another"),
+            "one left open": (_exam("messages", a=...), "still open: a"),
         },
     }
 

@@ -12,6 +12,7 @@ from gpu_lab.exercises import (
     mixed_precision,
     profiling,
     start_here,
+    troubleshooting,
 )
 from gpu_lab.exercises.frame import Exercise, Kind, Verdict
 
@@ -24,4 +25,5 @@ ALL: tuple[Exercise, ...] = (
     *dataloader_tuning.EXERCISES,
     *ddp.EXERCISES,
     *profiling.EXERCISES,
+    *troubleshooting.EXERCISES,
 )

@@ -13,4 +13,5 @@ from gpu_lab.plot.roofline import roofline, rooflines
 from gpu_lab.plot.scaling import scaling_fan
 from gpu_lab.plot.shapes import shapes
 from gpu_lab.plot.sustained import sustained
+from gpu_lab.plot.tree import tree
 from gpu_lab.plot.watched import watched
