@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -77,6 +78,11 @@ def parser() -> Parser:
     return top
 
 
+def _later(module: str) -> Callable[[argparse.Namespace], int]:
+    """The function `run` of a module that is loaded only when its command is given."""
+    return lambda args: int(importlib.import_module(module).run(args))
+
+
 # argparse exports no public name for what add_subparsers returns.
 Commands = argparse._SubParsersAction
 
@@ -111,13 +117,7 @@ def _run_command(commands: Commands[Parser]) -> None:
     )
     sub.add_argument("--skip", default="", help="experiments to leave out, as A,B")
     sub.add_argument("--edition", default="student", help="student or solutions")
-    sub.set_defaults(command=_run)
-
-
-def _run(args: argparse.Namespace) -> int:
-    from gpu_lab.course import run
-
-    return run.run(args)
+    sub.set_defaults(command=_later("gpu_lab.course.run"))
 
 
 def _detect_command(commands: Commands[Parser]) -> None:
@@ -261,13 +261,7 @@ def _bench_command(commands: Commands[Parser]) -> None:
     )
     sub.add_argument("--out", type=Path, help="keep the sessions in this run folder")
     sub.add_argument("--json", action="store_true", help="the first session as JSON")
-    sub.set_defaults(command=_bench)
-
-
-def _bench(args: argparse.Namespace) -> int:
-    from gpu_lab.course import benching
-
-    return benching.run(args)
+    sub.set_defaults(command=_later("gpu_lab.course.benching"))
 
 
 def _compare_command(commands: Commands[Parser]) -> None:
@@ -288,13 +282,7 @@ def _compare_command(commands: Commands[Parser]) -> None:
     sub.add_argument("--by", help="row that sorts the table (matmul_fp32)")
     sub.add_argument("--html", type=Path, metavar="FILE", help="write a page")
     sub.add_argument("--json", action="store_true", help="the verdicts as JSON")
-    sub.set_defaults(command=_compare)
-
-
-def _compare(args: argparse.Namespace) -> int:
-    from gpu_lab.course import comparing
-
-    return comparing.run(args)
+    sub.set_defaults(command=_later("gpu_lab.course.comparing"))
 
 
 def _monitor_command(commands: Commands[Parser]) -> None:
@@ -331,13 +319,7 @@ def _fit_command(commands: Commands[Parser]) -> None:
     sub.add_argument("--checkpoint", action="store_true", help="run blocks twice")
     sub.add_argument("--cards", action="store_true", help="a table of all cards")
     sub.add_argument("--prices", type=Path, help="yours: a CSV file, name and price")
-    sub.set_defaults(command=_fit)
-
-
-def _fit(args: argparse.Namespace) -> int:
-    from gpu_lab.course import fitting
-
-    return fitting.run(args)
+    sub.set_defaults(command=_later("gpu_lab.course.fitting"))
 
 
 def _print_pairs(rows: Sequence[tuple[str, str]]) -> None:
