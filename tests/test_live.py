@@ -170,6 +170,13 @@ def test_throttling_and_who_holds_memory():
     assert [d.id for d in doctor.findings(lines * 2)] == [name for name, _ in found]
 
 
+@pytest.mark.usefixtures("busy")
+def test_our_own_memory_is_not_somebody_elses(monkeypatch):
+    monkeypatch.setattr("os.getpid", lambda: 2**22 + 1)
+    (device,) = nvidia.devices()
+    assert ids(list(live._device(device))[1]) == []
+
+
 def test_a_lost_card_has_no_holders(monkeypatch):
     lost = STAND_IN.with_name("lost.json")
     monkeypatch.setenv(nvml.REPLAY_VARIABLE, str(lost))

@@ -35,6 +35,14 @@ def test_batchnorm_sees_smaller_batches_and_the_gradients_differ() -> None:
     assert found > 0.01
 
 
+def test_recomputing_updates_batchnorm_twice() -> None:
+    for way, times in (("whole", 1), ("recomputed", 2)):
+        (one,) = clinic.training(way, device=CPU, model="cnn")
+        clinic.gradients([one])
+        network = getattr(one.network, "network", one.network)
+        assert int(network[1].num_batches_tracked) == times
+
+
 def test_saved_bytes_are_exact_and_fall() -> None:
     arms = {way: clinic.cure_arm(way, device=CPU) for way in clinic.WAYS}
     saved = {way: int(arm.observed["saved_bytes"]) for way, arm in arms.items()}

@@ -7,6 +7,7 @@ and a log get the same diagnoses. What has not failed yet is a warning at most.
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -110,7 +111,8 @@ def _driver(machine: Machine) -> Line:
     build = f"cu{versions['cuda'].replace('.', '')}" if "cuda" in versions else "cpu"
     told = f"torch {versions.get('torch')}+{'rocm' if 'hip' in versions else build}; "
     if not machine.driver_version:
-        told += nvml.problem() if host.gpus_listed() else "no driver, and none needed"
+        nvidias = any("NVIDIA" in text for text in host.gpus_listed() or ())
+        told += nvml.problem() if nvidias else "no NVIDIA driver answers"
         return _line("driver, wheel", told, risk=False)
     usable = any(d.is_gpu and not d.lost for d in machine.devices)
     told += f"the NVIDIA driver here is {machine.driver_version}, CUDA Version: "
@@ -141,7 +143,9 @@ def _device(device: Device) -> Iterator[Line]:
     if state is not None and state.event_reasons is not None:
         text = f"{device.label}: clocks event reasons.active: {state.event_reasons:#x}"
         yield _line("throttling", text)
-    held = nvidia.holders(index) if index is not None else []
+    if index is None:  # another maker's: nobody tells
+        return
+    held = [h for h in nvidia.holders(index) if h[0] != os.getpid()]
     total = units.memory(sum(size or 0 for _, size in held))
     of = f"memory held by programs: {total} of {units.memory(device.memory_bytes)}"
     programs = [f"{_program(p)} {units.memory(size)}" for p, size in held]

@@ -117,7 +117,7 @@ print(texts["enclosure listed, card missing"])
 ward("not there")
 
 # %% [markdown]
-# Five reasons with one symptom: `is_available()` is False in all of them. Four of them
+# Five reasons with one symptom: `is_available()` is False in all of them. All of them
 # lie below torch, so another torch changes nothing. After sleep the card may be listed
 # and still be lost to the running process: restart the kernel before anything else.
 #
