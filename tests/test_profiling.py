@@ -263,3 +263,12 @@ def test_the_picture_has_four_lanes_a_panel(drawn: list[Any]) -> None:
         assert {lane.get_hatch() for lane in one.collections} == {"xx"}
     assert "step 3 is compute-bound" in shown.alt
     assert shown.caption.endswith("SIMULATED.")
+
+
+def test_names_that_only_begin_like_a_copy_are_work() -> None:
+    events = [
+        span("user_annotation", "ProfilerStep#1", 0, 10_000),
+        span("cpu_op", "aten::topk", 0, 9_000),
+    ]
+    trace = profiling.read(events, name="x", on_gpu=False, source=Source.SIMULATED)
+    assert shapes.shape(trace).word == "compute-bound"

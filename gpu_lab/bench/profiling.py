@@ -19,7 +19,9 @@ from gpu_lab.timing import clock_for, completed
 LOAD = "load"  # name of the record_function around whatever prepares data
 LOADERS = (LOAD, "enumerate(DataLoader)")
 DEVICE_KINDS = ("kernel", "gpu_memcpy", "gpu_memset")
-COPIES = ("HtoD", "DtoH", "aten::copy_", "aten::to", "aten::_to_copy", "aten::clone")
+COPIES = ("aten::copy_", "aten::to", "aten::_to_copy", "aten::clone")
+# What torch.profiler records of a device; of others (mps) nothing but the host.
+ACTIVITIES = {"cuda": "CUDA", "rocm": "CUDA", "xpu": "XPU"}
 PLANTED = ("slow loader", ".item()", "small kernels", "host copy", "good")
 # Of a CPU and of a GPU, also samples a batch; a fault must outweigh the work.
 GOOD_WIDTHS, FAULTY_WIDTHS = (384, 2048), (128, 1024)
@@ -36,7 +38,7 @@ def profiled(
 ) -> Trace:
     """A trace of some steps, after one that is not recorded, in seconds.
 
-    Works with CPU activity alone; on CUDA and ROCm kernels and copies of the device
+    Works with CPU activity alone; on CUDA, ROCm and XPU the device's kernels and copies
     count instead of operators. Each step ends when the device is done.
 
     Args:
@@ -44,9 +46,10 @@ def profiled(
     """
     from torch.profiler import ProfilerActivity, profile, schedule
 
-    on_gpu = device.backend in ("cuda", "rocm") and not device.simulated
-    kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_gpu
-    whole = completed([step], clock_for(device))
+    name_there = "" if device.simulated else ACTIVITIES.get(device.backend, "")
+    kinds = [getattr(ProfilerActivity, n) for n in ("CPU", name_there) if n]
+    clock = clock_for(device)
+    whole = completed([step], clock)
     # repeat=1: otherwise one step() too many begins a new cycle and an empty trace.
     plan = schedule(wait=0, warmup=1, active=steps, repeat=1)
     with tempfile.TemporaryDirectory(prefix="gpu-lab-") as inside:
@@ -60,8 +63,7 @@ def profiled(
     events = [e for e in tree["traceEvents"] if e.get("ph") == "X" and "cat" in e]
     if folder:
         _keep(events, folder / f"{name.replace(' ', '_').strip('.()')}.json")
-    source = clock_for(device).source
-    return read(events, name=name, on_gpu=on_gpu, source=source)
+    return read(events, name=name, on_gpu=bool(name_there), source=clock.source)
 
 
 def read(
@@ -76,17 +78,15 @@ def read(
     steps = sorted((a, b) for a, b, text in marks if text.startswith("ProfilerStep#"))
     loads = [(a, b) for a, b, text in marks if text.startswith(LOADERS)]
     # Of a host: aten operators with all that they call, but not those of a loader.
-    work = [
-        Piece(e["name"], _kind(e["name"]), *_span(e))
-        for e in events
-        if (e["cat"] in DEVICE_KINDS if on_gpu else e["name"].startswith("aten::"))
-    ]
-    if not on_gpu:
-        work = [p for p in work if not any(a <= p.start_s < b for a, b in loads)]
-    found = [*(Piece(LOAD, "load", *span) for span in loads), *work]
-    counts = Counter(str(e["name"]) for e in events if e["cat"] == "cpu_op")
-    given: dict[str, Any] = {"pieces": tuple(found), "steps": tuple(steps)}
-    return Trace(name=name, calls=dict(counts), source=source, **given)
+    found = [Piece(LOAD, "load", *span) for span in loads]
+    for event in events:
+        text, (start_s, stop_s) = str(event["name"]), _span(event)
+        there = event["cat"] in DEVICE_KINDS
+        loading = any(a <= start_s < b for a, b in loads)
+        if there if on_gpu else text.startswith("aten::") and not loading:
+            found.append(Piece(text, _kind(text), start_s, stop_s))
+    calls = Counter(str(e["name"]) for e in events if e["cat"] == "cpu_op")
+    return Trace(name, tuple(found), tuple(steps), dict(calls), source)
 
 
 def planted(fault: str, *, device: Device, seed: int = 0) -> Callable[[], None]:
@@ -135,7 +135,8 @@ def _span(event: dict[str, Any]) -> tuple[float, float]:
 
 
 def _kind(name: str) -> str:
-    return "copy" if any(word in name for word in COPIES) else "compute"
+    copy = name in COPIES or "HtoD" in name or "DtoH" in name
+    return "copy" if copy else "compute"
 
 
 def _keep(events: list[dict[str, Any]], path: Path) -> None:
@@ -149,11 +150,11 @@ def _keep(events: list[dict[str, Any]], path: Path) -> None:
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
     """Keep the remarks of the profiler's native code off the file descriptor 2."""
-    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    kept = os.dup(2)
     try:
-        os.dup2(nothing, 2)
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), 2)
         yield
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-        os.close(nothing)

@@ -12,7 +12,7 @@ import random
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gpu_lab.records import Source
 from gpu_lab.timing.lanes import Spans
@@ -36,7 +36,7 @@ class Piece(NamedTuple):
     stop_s: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Trace:
     """Steps of a training as a profiler saw them.
 
@@ -101,9 +101,8 @@ def shape(trace: Trace) -> Shape:
     shares = {kind: share / sum(shares.values()) for kind, share in shares.items()}
     kind = max(shares, key=lambda name: shares[name])
     items, calls = trace.calls_a_step(ITEMS), trace.calls_a_step()
-    fault = FAULTS[KINDS.index(kind)]
-    if kind == "launch" and items > MANY_ITEMS * calls:
-        fault = ITEM
+    many = kind == "launch" and items > MANY_ITEMS * calls
+    fault = ITEM if many else FAULTS[KINDS.index(kind)]
     counted = f"{calls} operators, {items} of them {ITEMS}"
     evidence = f"{100 * shares[kind]:.0f} % {kind}; a step: {counted}"
     return Shape(SHAPES[KINDS.index(kind)], fault, shares, evidence)
@@ -163,12 +162,7 @@ def simulated(name: str, *, seed: int = 0, **step: float) -> Trace:
         now_s = max(now_s, free_s)
         spans.append((start_s, now_s))
     calls = {"aten::mm": int(3 * get["kernels"]), ITEMS: int(3 * get["items"])}
-    given: dict[str, Any] = {
-        "pieces": tuple(found),
-        "steps": tuple(spans),
-        "calls": calls,
-    }
-    return Trace(name=name, source=Source.SIMULATED, **given)
+    return Trace(name, tuple(found), tuple(spans), calls, Source.SIMULATED)
 
 
 def _covered(spans: Iterable[tuple[float, float]], steps: Spans) -> list[float]:

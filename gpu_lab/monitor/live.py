@@ -6,6 +6,7 @@ lines, or a log of one a second.
 
 from __future__ import annotations
 
+import functools
 import html
 import json
 import math
@@ -67,7 +68,7 @@ def watch(period_s: float = 0.5) -> Iterator[Monitor]:
     Where nobody looks (a test, papermill) it records, and prints one line at the end.
     """
     view = None if show.quiet() else _view()
-    monitor = Monitor(period_s, tell=view and _writer(view)).start()
+    monitor = Monitor(period_s, tell=view and functools.partial(_tell, view)).start()
     try:
         yield monitor
     finally:
@@ -78,11 +79,8 @@ def watch(period_s: float = 0.5) -> Iterator[Monitor]:
             print(f"watched: {len(monitor.samples)} samples")
 
 
-def _writer(view: Any) -> Callable[[Sample], None]:
-    def write(sample: Sample) -> None:
-        view.value = "<br>".join(html.escape(line) for line in lines(sample))
-
-    return write
+def _tell(view: Any, sample: Sample) -> None:
+    view.value = "<br>".join(html.escape(line) for line in lines(sample))
 
 
 def _view() -> Any:
