@@ -83,7 +83,7 @@ guess = ...
 lab.answer(lesson.knee.predict(guess))
 
 # %%
-counts = range(6)
+counts = range(5)
 with loading.Pool() as pool:
     arms = [
         lab.arm(f"sleep_{w}", pool.arm, slow, workers=w, **asleep)
@@ -110,7 +110,7 @@ lab.answer(lesson.knee.predict(guess, knee))
 # %%
 clock, watched = timing.clock_for(machine.device("cpu")), []
 with loading.Pool() as pool:
-    for w in range(4):
+    for w in (0, 1, 3):
         loader = pool.loader(timing.Sleeper(64, LOAD_S / 8), batch=8, workers=w)
         _ = list(loader)  # the workers have started
         given = {"clock": clock, "loaded": timing.loaded}
@@ -301,8 +301,8 @@ show.claims("C113")
 # %%
 decode = images.Pictures(pictures, "uint8", 96)
 knobs = {f"decode_{w}": {"workers": w} for w in (0, 1, 2, 4)}
-knobs |= {f"prefetch_{p}": {"workers": 2, "prefetch": p} for p in (1, 4, 8)}
-knobs["new_workers"] = {"workers": 2, "persistent": False}
+knobs |= {f"prefetch_{p}": {"workers": 2, "prefetch": p} for p in (1, 4)}
+knobs["new_worker"] = {"workers": 1, "persistent": False}
 knobs["pinned"] = {"workers": 2, "pin": True}
 with loading.Pool() as pool:
     given = {"step": ready, "device": gpu}
@@ -359,7 +359,7 @@ me = psutil.Process()
 files = getattr(me, "num_fds", lambda: 0)
 for way in sorted(torch.multiprocessing.get_all_sharing_strategies()):
     with loading.Pool() as pool:
-        batches = iter(pool.loader(decode, workers=2, sharing=way))
+        batches = iter(pool.loader(decode, workers=1, sharing=way))
         kept = [next(batches)]
         before = files()
         kept += batches
@@ -730,10 +730,10 @@ print(f"Your record: {'/'.join(path.absolute().parts[-4:])}")
 record = store.load(path)
 saved = record.measurements
 checks = {
-    "45 experiments are on record": len(saved) == 45,
+    "43 experiments are on record": len(saved) == 43,
     "each row is timed or says why": all(m.times_s or m.reason for m in saved),
     "each variant gives the stated batches": all(stated),
-    "4 epochs of 8 steps": [len(e.device_s) for e in watched] == [8] * 4,
+    "3 epochs of 8 steps": [len(e.device_s) for e in watched] == [8] * 3,
     "both ways of batching hold all 512 texts": all(
         len(set().union(*found)) == 512 for found in (fixed, buckets)
     ),
