@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 
 import pytest
+import run_maker as runs
 from scipy import stats
 
-import runs
 from gpu_lab import compare
 from gpu_lab.compare import Side
 from gpu_lab.compare.sessions import difference, p_value, smallest_shown

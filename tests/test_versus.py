@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import run_maker as runs
 
-import runs
 from gpu_lab import cli, compare, plot, store, units
 from gpu_lab.records import Device, Ladder, Run, Rung, Session, Source
 
