@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from gpu_lab import __version__, records
+from gpu_lab import __version__, facts, records
 from gpu_lab.records import GpuLabError
 
 EXTRAS = "pip install 'gpu-lab[notebooks]'"
@@ -73,7 +74,13 @@ def parser() -> Parser:
     _bench_command(commands)
     _compare_command(commands)
     _monitor_command(commands)
+    _fit_command(commands)
     return top
+
+
+def _later(module: str) -> Callable[[argparse.Namespace], int]:
+    """The function `run` of a module that is loaded only when its command is given."""
+    return lambda args: int(importlib.import_module(module).run(args))
 
 
 # argparse exports no public name for what add_subparsers returns.
@@ -110,13 +117,7 @@ def _run_command(commands: Commands[Parser]) -> None:
     )
     sub.add_argument("--skip", default="", help="experiments to leave out, as A,B")
     sub.add_argument("--edition", default="student", help="student or solutions")
-    sub.set_defaults(command=_run)
-
-
-def _run(args: argparse.Namespace) -> int:
-    from gpu_lab.course import run
-
-    return run.run(args)
+    sub.set_defaults(command=_later("gpu_lab.course.run"))
 
 
 def _detect_command(commands: Commands[Parser]) -> None:
@@ -172,8 +173,11 @@ def _doctor_command(commands: Commands[Parser]) -> None:
     sub = _add(
         commands,
         "doctor",
-        "The ladder of this machine, the first failed rung and its remedy.",
-        "gpu-lab doctor --from ladder.json",
+        "Live check of this machine: ladder, versions, limits, link, GPU memory.",
+        "gpu-lab doctor --report for-an-issue.json",
+    )
+    sub.add_argument(
+        "--report", type=Path, metavar="FILE", help="write all of it, redacted, as JSON"
     )
     sub.add_argument(
         "--from", dest="stored", type=Path, help="replay a stored ladder instead"
@@ -182,8 +186,10 @@ def _doctor_command(commands: Commands[Parser]) -> None:
 
 
 def _doctor(args: argparse.Namespace) -> int:
-    from gpu_lab import hardware
+    from gpu_lab import doctor, hardware, redact
 
+    if args.stored and args.report:
+        raise GpuLabError("--report is about this machine; leave out --from")
     if args.stored:
         findings, about = hardware.load_findings(args.stored)
         print(f"{about['kind']}: {about['source']}")
@@ -196,8 +202,18 @@ def _doctor(args: argparse.Namespace) -> int:
         print("Nothing to install: this torch works. For a fresh environment:")
     else:
         print("Install command for this machine:")
-    print(f"  {hardware.install_command(machine)}")
-    return max(codes)
+    print(f"  {hardware.install_command(machine)}\n")
+    lines = doctor.check(machine, ladders)
+    _print_pairs([(line.what, redact.text(line.found)) for line in lines])
+    found = doctor.findings(lines)
+    print(f"\n{doctor.Explanation(found, '' if found else 'No findings.')}")
+    if args.report:
+        tree = doctor.report(machine, ladders, lines)
+        text = json.dumps(tree, ensure_ascii=False, indent=1)
+        args.report.write_text(f"{text}\n", encoding="utf-8")
+        print(f"\n{args.report}: read it before you pass it on")
+    grave = any(diagnosis.severity in doctor.SERIOUS for diagnosis in found)
+    return max(*codes, EXIT_FINDING if grave else 0)
 
 
 def _explain_command(commands: Commands[Parser]) -> None:
@@ -225,8 +241,8 @@ def _explain(args: argparse.Namespace) -> int:
             continue
         tree = {"file": name, **records.plain(found)}
         print(json.dumps(tree, ensure_ascii=False) if args.json else f"{name}\n{found}")
-        severities = {diagnosis.severity for diagnosis in found.diagnoses}
-        codes.append(EXIT_FINDING if severities & {"critical", "error"} else 0)
+        grave = any(d.severity in doctor.SERIOUS for d in found.diagnoses)
+        codes.append(EXIT_FINDING if grave else 0)
     return max(codes)
 
 
@@ -245,13 +261,7 @@ def _bench_command(commands: Commands[Parser]) -> None:
     )
     sub.add_argument("--out", type=Path, help="keep the sessions in this run folder")
     sub.add_argument("--json", action="store_true", help="the first session as JSON")
-    sub.set_defaults(command=_bench)
-
-
-def _bench(args: argparse.Namespace) -> int:
-    from gpu_lab.course import benching
-
-    return benching.run(args)
+    sub.set_defaults(command=_later("gpu_lab.course.benching"))
 
 
 def _compare_command(commands: Commands[Parser]) -> None:
@@ -272,13 +282,7 @@ def _compare_command(commands: Commands[Parser]) -> None:
     sub.add_argument("--by", help="row that sorts the table (matmul_fp32)")
     sub.add_argument("--html", type=Path, metavar="FILE", help="write a page")
     sub.add_argument("--json", action="store_true", help="the verdicts as JSON")
-    sub.set_defaults(command=_compare)
-
-
-def _compare(args: argparse.Namespace) -> int:
-    from gpu_lab.course import comparing
-
-    return comparing.run(args)
+    sub.set_defaults(command=_later("gpu_lab.course.comparing"))
 
 
 def _monitor_command(commands: Commands[Parser]) -> None:
@@ -298,6 +302,24 @@ def _monitor(args: argparse.Namespace) -> int:
 
     monitor.run(log=args.log, seconds=args.seconds)
     return 0
+
+
+def _fit_command(commands: Commands[Parser]) -> None:
+    sub = _add(
+        commands,
+        "fit",
+        "Will this model run in that memory, how fast? No GPU, no weights needed.",
+        "gpu-lab fit torchvision:resnet50 --batch 64 --precision bf16 --memory 8GiB",
+    )
+    sub.add_argument("model", metavar="MODEL", help="torchvision:NAME or FILE.py:NAME")
+    for name, (default, text) in facts.settings("fit")["options"].items():
+        sub.add_argument(f"--{name}", default=default, help=text)
+    sub.add_argument("--batch", type=int, help="replaces the first size of the inputs")
+    sub.add_argument("--accumulate", type=int, default=1, help="micro-batches a step")
+    sub.add_argument("--checkpoint", action="store_true", help="run blocks twice")
+    sub.add_argument("--cards", action="store_true", help="a table of all cards")
+    sub.add_argument("--prices", type=Path, help="yours: a CSV file, name and price")
+    sub.set_defaults(command=_later("gpu_lab.course.fitting"))
 
 
 def _print_pairs(rows: Sequence[tuple[str, str]]) -> None:

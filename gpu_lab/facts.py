@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import io
+import re
 import tomllib
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -66,3 +67,23 @@ def claim(claim_id: str) -> Row:
     raise GpuLabError(
         f"no claim {claim_id!r}; ids run C001 to C{len(table('claims')):03d}"
     )
+
+
+def link(name: str) -> Row:
+    """One link of `data/links.csv` by its name or a part of it: "thunderbolt4".
+
+    Raises:
+        GpuLabError: no link or several are named so.
+    """
+    known = [r for r in table("links") if r["theoretical_gb_s_per_direction"]]
+    near = [r for r in known if _plain(name) in _plain(r["link"])]
+    rows = [r for r in near if _plain(name) == _plain(r["link"])] or near
+    if len(rows) != 1:
+        number = "several links" if rows else "no link"
+        names = ", ".join(r["link"] for r in rows or known)
+        raise GpuLabError(f"{number} {name!r} in data/links.csv; wanted one of {names}")
+    return rows[0]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"\.0(?!\d)|pcie|[^a-z0-9]", "", name.lower())

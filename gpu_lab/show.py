@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpu_lab import facts, units
+from gpu_lab import facts, fit, units
+from gpu_lab.bench import ceiling
 from gpu_lab.compare import Row, paired
 from gpu_lab.compare.pairs import FEWEST_SESSIONS
 from gpu_lab.hardware import host, torch_view
@@ -158,8 +159,8 @@ def rate(row: Measurement) -> str:
     """Rate of a row in its own unit; n/a where there is none."""
     if row.work_unit == "FLOP":
         return units.flops(row.rate)
-    if row.work_unit == "sample" and row.rate:
-        return f"{units.number(row.rate)} samples/s"
+    if row.work_unit in ("sample", "token"):
+        return units.pace(row.rate, row.work_unit)
     return units.bandwidth(row.rate if row.work_unit == "byte" else None)
 
 
@@ -234,6 +235,23 @@ def in_short(rows: Sequence[Row], *, reference: str, candidate: str) -> list[str
         ("Nothing can be said about", says_nothing),
     )
     return [f"{words} {', '.join(names)}." for words, names in parts if names]
+
+
+def link_sentence(bytes_per_s: float | None, told: Link | None) -> str:
+    """What large copies reach, against the bound of the link, and what it looks like.
+
+    Args:
+        bytes_per_s: asymptote of the fit (`bench.fit_link`); None where not measured.
+        told: the link as the driver tells it, best under load.
+    """
+    if not bytes_per_s:
+        return f"Large copies: {units.NOT_AVAILABLE}; no link was measured"
+    text = f"Large copies: {units.bandwidth(bytes_per_s)}"
+    if told and told.pcie_gen_max and told.pcie_width_current:
+        bound = ceiling.pcie(told.pcie_gen_max, told.pcie_width_current)
+        text += f", {ceiling.share(bytes_per_s, bound)} of {bound.how}"
+    alike = ", ".join(fit.links_like(bytes_per_s)) or "no published one"
+    return f"{text}; like {alike} (CITED)"
 
 
 def claims(*ids: str) -> Table:

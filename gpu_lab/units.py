@@ -7,6 +7,9 @@ Sizes are binary (KiB, MiB, GiB); rates are decimal (1 GB/s = 10**9 bytes a seco
 from __future__ import annotations
 
 import math
+import re
+
+from gpu_lab.records import GpuLabError
 
 NOT_AVAILABLE = "n/a"
 LEGEND = (
@@ -41,6 +44,21 @@ def seconds(value: float | None) -> str:
     return f"{number(value / 1e-9)} ns"
 
 
+def about(value: float | None, *, factor: float) -> str:
+    """Time in seconds as text with no more digits than an error factor leaves.
+
+    Known to 2.5 % two digits, else one; a leading 1 brings its neighbour along.
+    """
+    if value is None:
+        return NOT_AVAILABLE
+    exponent = math.floor(math.log10(value))
+    leading_one = value / 10**exponent < 2
+    places = exponent - (1 if factor < 1.025 or leading_one else 0)
+    rounded = round(value / 10**places) * 10**places
+    step, unit = next((s for s in _TIME_STEPS if s[0] <= rounded), _TIME_STEPS[-1])
+    return f"{rounded / step:.{max(0, round(math.log10(step)) - places)}f} {unit}"
+
+
 def milliseconds(value: float | None) -> str:
     """Time in seconds as a bare number of ms, for a column that names the unit.
 
@@ -60,6 +78,11 @@ def bandwidth(bytes_per_s: float | None) -> str:
 def flops(flop_per_s: float | None) -> str:
     """Floating-point operations a second as text, always in TFLOPS."""
     return _with_unit(flop_per_s, 1e12, "TFLOPS")
+
+
+def pace(per_s: float | None, what: str) -> str:
+    """Things a second as text, such as "123 samples/s"."""
+    return _with_unit(per_s, 1, f"{what}s/s")
 
 
 def power(watts: float | None) -> str:
@@ -108,6 +131,19 @@ def memory(size_bytes: float | None) -> str:
         if size_bytes >= step:
             return f"{size_bytes / step:.1f} {unit}"
     return f"{size_bytes:.0f} B"
+
+
+def parse_size(text: str) -> float:
+    """Bytes of "8GiB", "24 GB" or "512MiB".
+
+    Raises:
+        GpuLabError: no such size.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mg]i?b)", text.strip().lower())
+    if not match or not float(match[1]):
+        raise GpuLabError(f"memory {text!r}; wanted a size such as 8GiB")
+    steps = {"gib": 2**30, "mib": 2**20, "gb": 10**9, "mb": 10**6}
+    return float(match[1]) * steps[match[2]]
 
 
 def duration(value: float) -> str:

@@ -54,6 +54,7 @@ SYSTEM_PATHS = {
     "/proc/version",
     "/sys/bus/pci/devices",
     "/dev/dxg",
+    "/dev/shm",
     "/.dockerenv",
     "/run/.containerenv",
 }

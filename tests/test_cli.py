@@ -12,7 +12,7 @@ import pytest
 from gpu_lab import bench, cli, facts, hardware, store, timing
 from gpu_lab.course import session
 
-COMMANDS = ("run", "detect", "snapshot", "doctor", "explain", "bench", "compare")
+COMMANDS = ("run", "detect", "snapshot", "doctor", "explain", "bench", "compare", "fit")
 COMMANDS += ("monitor",)
 
 

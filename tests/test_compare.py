@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-import runs
+import run_maker as runs
 from scipy import stats
 
 from gpu_lab import compare

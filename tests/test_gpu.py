@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpu_lab import bench, hardware
+from gpu_lab import bench, fit, hardware
 from gpu_lab.bench import amp, amp_numerics
 from gpu_lab.records import Source
 from gpu_lab.timing import Plan
@@ -62,3 +62,23 @@ def test_numerics_are_those_of_a_cpu(gpu):
     trace = amp_numerics.scaler_trace([1.0, float("inf"), 1.0], device=gpu)
     assert trace == [(2.0**16, -1.0), (2.0**15, -1.0), (2.0**15, -2.0)]
     assert amp_numerics.op_table(device=gpu)["Linear"][1] == "bfloat16"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_predicted_memory_is_what_the_card_counts(gpu, precision):
+    """The tensors at least, and no more than what is stated as the most."""
+    if gpu.backend not in amp.COUNTS_MEMORY:
+        pytest.skip(f"{gpu.backend} does not count its memory")
+    import torch
+
+    case = fit.load("torchvision:resnet18", inputs="16x3x224x224")
+    setting = fit.Setting(precision=precision)
+    module = case.make().to(gpu.torch_name)
+    module, optimizer = fit.step.prepared(module, setting)
+    inputs = [t.to(gpu.torch_name) for t in case.tensors()]
+    for _ in range(2):
+        fit.step.micro_step(module, inputs, setting)
+        fit.step.finish(optimizer)
+    low, high = fit.predict(case, setting).need
+    counted = torch.cuda.max_memory_allocated(gpu.torch_name)
+    assert 0.9 * (low - 200e6) < counted < high

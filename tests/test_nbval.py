@@ -25,9 +25,13 @@ from gpu_lab.course import notebooks
 pytestmark = pytest.mark.notebooks
 FIRST = "00_start_here"
 BASICS = "01_hardware_basics"
+DETECTION = "02_device_detection"
 MEASURING = "03_measuring"
 PRECISION = "04_mixed_precision"
+LOADING = "05_dataloader_tuning"
+SEVERAL = "06_ddp"
 PROFILING = "07_profiling"
+TROUBLE = "08_troubleshooting"
 NBVAL = [
     *("--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/nbval.cfg"),
     *("--nbval-cell-timeout", "120", "-p", "no:cacheprovider"),
@@ -84,6 +88,14 @@ FAULTS = {
         Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
         Fault("a rate", r"\d+(\.\d+)? TFLOPS", "777.0 TFLOPS", caught=False),
     ),
+    DETECTION: (
+        *COMMON,
+        Fault("a link", "thunderbolt5", "thunderbolt4"),
+        Fault("a guess", "cannot tell", "external"),
+        Fault("a source", "mig-parted#6", "mig-parted#7"),
+        Fault("a reason", "needs a GPU", "needs nothing"),
+        Fault("a hop", "PCIe 3 x4", "PCIe 3 x8"),
+    ),
     MEASURING: (
         *COMMON,
         Fault("a source", "SIMULATED", "MEASURED"),
@@ -110,6 +122,35 @@ FAULTS = {
         Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
         Fault("a share", r"\d+\.\d+ %", "77.7 %", caught=False),
     ),
+    LOADING: (
+        *COMMON,
+        Fault("a source", "CITED", "MEASURED"),
+        Fault("an experiment", "decode_2", "decode_3"),
+        Fault("a unit", r"(\d) samples/s", r"\1 tokens/s"),
+        Fault("a size", "512 pixels", "513 pixels"),
+        Fault("bytes that crossed", "2352 KiB", "2351 KiB"),
+        Fault("a default", "with workers: 2", "with workers: 3"),
+        Fault("a claim's verdict", ">false<", ">true<"),
+        Fault("what is bit-equal", ">bit for bit<", ">nearly<"),
+        Fault("a reason", "pages are locked", "pages are free"),
+        Fault("a number of batches", ">14<", ">15<"),
+        Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
+        Fault("a rate", r"[\d.]+ samples/s", "777.0 samples/s", caught=False),
+        Fault("an ignored sentence", "Workers that pay", "Workers", caught=False),
+    ),
+    SEVERAL: (
+        *COMMON,
+        Fault("an experiment", "tensor_parallel\n", "tensor_serial\n"),
+        Fault("bytes of a message", "2121768 bytes", "2121764 bytes"),
+        Fault("bytes of a stage", ">3158016<", ">3158020<"),
+        Fault("bytes of the ring", "wanted 1048576", "wanted 1048572"),
+        Fault("a first cause", "rank 1 failed first", "rank 0 failed first"),
+        Fault("a claim's verdict", ">outdated<", ">true<"),
+        Fault("a reason", "needs two GPUs", "needs one GPU"),
+        Fault("a column", ">busbw<", ">algbw<"),
+        Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
+        Fault("a speedup", r"\d\.\d+x</td>", "9.9x</td>", caught=False),
+    ),
     PROFILING: (
         *COMMON,
         Fault("a claim's verdict", ">outdated<", ">true<"),
@@ -122,6 +163,26 @@ FAULTS = {
         Fault("a shape", r"\(64, 32\)", "(64, 33)"),
         Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
         Fault("a shape's name", "copy-bound", "starved", caught=False),
+    ),
+    TROUBLE: (
+        *COMMON,
+        Fault("a diagnosis", "owns the card", "owns the slot"),
+        Fault("a severity", ">critical<", ">warning<"),
+        Fault("a first step", "docker run --gpus all", "docker run"),
+        Fault("a source of a case", "nvidia-docker#1071", "nvidia-docker#1072"),
+        Fault("a claim's verdict", ">false<", ">true<"),
+        Fault("an error number", ">719<", ">718<"),
+        Fault("a block of the pool", "40 free", "41 free"),
+        Fault("whose segments", "expandable segments</td>", "segments</td>"),
+        Fault("equal gradients", ">another step<", ">equal<"),
+        Fault("causes first", r"'pcie-signal-integrity', ", ""),
+        Fault("an open line", "link_under_load", "h2d"),
+        Fault("a part of the report", "snapshot, versions", "versions"),
+        Fault("a healthy log", "Nothing here", "Something here"),
+        Fault("an exercise's text", "GTX 970", "GTX 980"),
+        Fault("a unit of a column", r"time \(ms\)", "time (s)"),
+        Fault("a time", r"left\">\d+\.\d+</td>", 'left">777.5</td>', caught=False),
+        Fault("the live check", "open files allowed", "files", caught=False),
     ),
 }
 

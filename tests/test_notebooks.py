@@ -4,6 +4,8 @@ GPU_LAB_RUN names the run folder; `make test` makes it fresh each time.
 """
 
 import os
+from importlib.util import find_spec
+from multiprocessing import get_all_start_methods
 from pathlib import Path
 
 import nbformat
@@ -21,12 +23,19 @@ MOST_TFLOPS = 10_000
 MOST_GB_PER_S = 20_000
 COPIES = [f"{4**k} KiB" for k in range(1, 5)] + [f"{4**k} MiB" for k in range(4)]
 WAYS = ("H2D pinned", "D2H pinned", "H2D pageable")
+WAYS_TO_START = {"fork", "spawn", "forkserver"}
 PRODUCTS = (32, 64, 128, 256, 512, 1024)
 NO_UNITS = ("tf32", "float8")
+NEEDS_TWO = ("DataParallel", "DDP, same batch", "card to card")
 ONLY_GPU = {
     "00_start_here": {"first_h2d"},
     "01_hardware_basics": {f"{way} {size}" for way in WAYS for size in COPIES}
     | {f"offload_{n}" for n in PRODUCTS},
+    "02_device_detection": {
+        f"{way} {size}"
+        for way in ("h2d", "d2h")
+        for size in ("64 KiB", "1 MiB", "16 MiB", "64 MiB")
+    },
     "03_measuring": set(),
     "04_mixed_precision": {
         *(f"{n}_{kind}" for n in ("small", "middle", "large") for kind in NO_UNITS),
@@ -35,7 +44,13 @@ ONLY_GPU = {
         "cnn_float16",
         "transformer_float16",
     },
+    "05_dataloader_tuning": {"pinned", "h2d_pageable", "h2d_pinned"}
+    | {"copy_one_by_one", "copy_one_ahead"}
+    | ({"torchcodec"} if not find_spec("torchcodec") else set())
+    | {f"start_{way}" for way in WAYS_TO_START - set(get_all_start_methods())},
+    "06_ddp": {f"data_parallel {arm}" for arm in NEEDS_TWO},
     "07_profiling": set(),
+    "08_troubleshooting": set(),
     "core": {"device_copy", "h2d", "d2h", "launch"},
 }
 
@@ -104,9 +119,9 @@ def test_a_cpu_measures_what_a_cpu_can_and_says_why_not_the_rest(sessions):
     for session in sessions:
         missing = {m.name for m in session.measurements if not m.available}
         assert missing == ONLY_GPU[session.suite], session.suite
-        assert {m.source for m in session.measurements if m.available} == {
-            Source.MEASURED
-        }
+        # None of 02's: all that it times is the link.
+        sources = {m.source for m in session.measurements if m.available}
+        assert sources <= {Source.MEASURED}, session.suite
 
 
 def test_no_point_lies_above_a_ceiling(run):

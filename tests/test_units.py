@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from gpu_lab import units
+from gpu_lab.records import GpuLabError
 
 CASES: list[tuple[Callable[..., str], float | None, str]] = [
     (units.number, 0, "0.0"),
@@ -80,3 +81,17 @@ def test_never_an_exponent(exponent: int) -> None:
 def test_legend_names_all_conventions() -> None:
     for word in ("GB/s", "TFLOPS", "MiB"):
         assert word in units.LEGEND
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [("8GiB", 8 * 2**30), ("24 GB", 24 * 10**9), ("1.5gib", 3 * 2**29)],
+)
+def test_sizes_are_read(text: str, size_bytes: int) -> None:
+    assert units.parse_size(text) == size_bytes
+
+
+@pytest.mark.parametrize("text", ["8", "GiB", "0GiB", "-1GiB", "1.2.3GiB", "8kib"])
+def test_sizes_that_are_none(text: str) -> None:
+    with pytest.raises(GpuLabError, match="wanted a size such as 8GiB"):
+        units.parse_size(text)

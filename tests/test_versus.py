@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import runs
+import run_maker as runs
 
 from gpu_lab import cli, compare, plot, store, units
 from gpu_lab.records import Device, Ladder, Run, Rung, Session, Source

@@ -4,19 +4,25 @@ exercise -> {name of the mistake: (answer, words of its hint)}
 """
 
 import statistics
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from gpu_lab.bench.dataloader import images
 from gpu_lab.exercises import (
+    dataloader_tuning,
+    ddp,
     device_detection,
     hardware_basics,
     measuring,
     mixed_precision,
     profiling,
     start_here,
+    troubleshooting,
 )
+from gpu_lab.timing import Sleeper
 
 
 def _shifted(by: int) -> dict[str, int]:
@@ -78,6 +84,17 @@ def _one_way() -> dict[str, tuple[float, float]]:
 
 def _limits(**changed: str) -> dict[str, str]:
     return {**hardware_basics.right_limits(), **changed}
+
+
+def _bytes(factor: float = 1.0, **changed: float) -> dict[str, float]:
+    """The right bytes, all off by one factor, or one of them otherwise."""
+    right = {name: factor * value for name, value in ddp.right_bytes().items()}
+    return {**right, **{name.replace("_", "-"): v for name, v in changed.items()}}
+
+
+def _logs(**changed: str) -> dict[str, str]:
+    right: dict[str, str] = dict(ddp._stored()["logs"])
+    return {**right, **changed}
 
 
 def _unguarded(torch: Any) -> str:
@@ -154,6 +171,53 @@ def _gains(**changed: Any) -> dict[str, Any]:
     return {**mixed_precision.right_gains(), **changed}
 
 
+def _loop(
+    *, pin: bool = True, free: bool = True, side: bool = True, wait: bool = False
+) -> Callable[..., None]:
+    """A loop that is right but for what is given."""
+
+    def loop(gpu: dataloader_tuning.WatchedGpu, batches: Any) -> None:
+        for batch in batches:
+            here = batch.pin_memory() if pin else batch
+            gpu.step(gpu.copy(here, non_blocking=free, side=side))
+            if wait:
+                gpu.wait()
+
+    return loop
+
+
+def _first_only(gpu: dataloader_tuning.WatchedGpu, batches: Any) -> None:
+    _loop()(gpu, batches[:1])
+
+
+class _InACell:
+    """As if its class were defined in a notebook."""
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class _Holder(_InACell):
+    """A dataset that carries something along."""
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+
+_InACell.__module__ = "__main__"
+
+
+def _in_half(pictures: Any, link: dataloader_tuning.CountedLink) -> Any:
+    return link.copy(images.ready(pictures).half()).float()
+
+
+def _scaled(pictures: Any, link: dataloader_tuning.CountedLink) -> Any:
+    return link.copy(pictures).permute(0, 3, 1, 2).float() / 255
+
+
 def _shapes(**changed: str) -> dict[str, str]:
     return {**profiling.right_shapes(), **changed}
 
@@ -175,6 +239,10 @@ def _faulty(*faults: str) -> Callable[[profiling.Kit], torch.Tensor]:
         return losses.sum() if "sum" in faults else losses.mean()
 
     return my_step
+
+
+def _exam(exam: str, **changed: Any) -> dict[str, Any]:
+    return {**troubleshooting.right(exam), **changed}
 
 
 def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
@@ -231,6 +299,47 @@ def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
             ),
             "one wrong": (_limits(a="launch"), "again for a"),
             "other words": (_limits(a="bus"), "wanted one of link, memory"),
+        },
+        "step_bytes": {
+            "bits for bytes": (_bytes(8), "those are bits"),
+            "numbers for bytes": (_bytes(0.25), "those are numbers, not bytes"),
+            "MB for bytes": (_bytes(1e-6), "that is MB"),
+            "counted the frozen layer": (
+                _bytes(float32=4 * ddp._numbers(first=0)),
+                "layer 0 is frozen",
+            ),
+            "forgot the biases": (
+                _bytes(float32=4 * ddp._numbers(bias=0)),
+                "each layer has a bias too",
+            ),
+            "something else": (_bytes(3), "count again"),
+            "float16 like float32": (
+                _bytes(float16=ddp.right_bytes()["float32"]),
+                "2 bytes each",
+            ),
+            "each micro-batch sends": (
+                _bytes(micro_batch=ddp.right_bytes()["float32"]),
+                "three of four micro-batches send nothing",
+            ),
+            "one left open": ({**_bytes(), "float16": ...}, "still open: float16"),
+            "a list": ([1, 2, 3], "wanted a dict"),
+        },
+        "three_logs": {
+            "a and c mixed up": (
+                _logs(a="no sampler epoch", c="same data on all ranks"),
+                "a: compare the two ranks",
+            ),
+            "the metrics missed": (
+                _logs(b="no sampler epoch"),
+                "b: on how many samples",
+            ),
+            "the epochs missed": (
+                _logs(c="metrics of rank 0 only"),
+                "c: compare the two epochs",
+            ),
+            "one called healthy": (_logs(b="no fault"), "each of the three has a"),
+            "other words": (_logs(a="slow"), "a: wanted one of"),
+            "one left open": ({**_logs(), "c": ...}, "still open: c"),
         },
         "pick_device": {
             "unguarded current_accelerator()": (
@@ -331,6 +440,39 @@ def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
             "other words": (_gains(large="3x"), "again of large"),
             "one left open": (_gains(large=...), "still open: large"),
         },
+        "workers": {
+            "more than pay": (5, "5 are more than pay: 3 do the same"),
+            "none": (0, "without workers the device waits"),
+            "too few": (2, "with 2 the loader still sets the pace"),
+            "a time": (0.015, "wanted a number of workers from 0 to 5"),
+        },
+        "sendable": {
+            "a class in the cell": (_InACell(), "lives in this notebook"),
+            "a list": ([1, 2, 3], "wanted a dataset of a class in a module"),
+            "a lambda inside": (_Holder(lambda x: x), "Can't"),
+            "an open file": (_Holder(sys.stderr), "cannot pickle"),
+            "all data inside": (_Holder(bytes(2**20)), "bytes of its own"),
+            "nothing in it": (Sleeper(0, 0.001), "it has no items"),
+        },
+        "overlap": {
+            "pinned, but blocking": (_loop(free=False), "non_blocking is missing"),
+            "not pinned": (_loop(pin=False), "from pageable memory waits all the same"),
+            "neither": (_loop(pin=False, free=False), "two things to change"),
+            "one queue": (_loop(side=False), "side=True"),
+            "waits in the loop": (_loop(wait=True), "wait() stops the host before"),
+            "only the first batch": (_first_only, "once and stepped once"),
+            "called, not given": (3, "without brackets"),
+        },
+        "fewer_bytes": {
+            "float32": (
+                lambda p, link: link.copy(images.ready(p)),
+                "4 times the bytes",
+            ),
+            "float16": (_in_half, "16 bits round the numbers"),
+            "not normalised": (_scaled, "must be those of images.ready"),
+            "around the link": (lambda p, link: images.ready(p), "nothing crossed"),
+            "called, not given": (torch.zeros(1), "without brackets"),
+        },
         "eight_traces": {
             "trusted the utilisation": (
                 profiling.by_utilisation(),
@@ -360,6 +502,61 @@ def wrong_answers() -> dict[str, dict[str, tuple[Any, str]]]:
             "another result": (_faulty("sum"), "wanted the mean loss"),
             "the log left out": (_faulty("log"), "nothing was logged"),
             "called, not given": (1.0, "without brackets"),
+        },
+        "six_cases": {
+            **{
+                f"always {advice}": (dict.fromkeys("abcdef", advice), words)
+                for advice, words in {
+                    "reinstall torch": "a: the usual advice, and an hour",
+                    "num_workers=0": "a: that hides the workers",
+                    "the cable": "a: a cable is a suspect when",
+                }.items()
+            },
+            "a new wheel for an old driver": (
+                _exam("cases", a="wheel"),
+                "a: the text compares two versions",
+            ),
+            "a new driver for an old card": (
+                _exam("cases", b="driver"),
+                "b: the driver knows the card",
+            ),
+            "the driver in the container": (
+                _exam("cases", c="driver"),
+                "c: it works outside",
+            ),
+            "the workers": (_exam("cases", d="num_workers=0"), "d: that hides the"),
+            "a limit taken for a program": (
+                _exam("cases", d="another program"),
+                "d: the message names a number",
+            ),
+            "an idle link": (_exam("cases", e="the cable"), "e: a cable is a suspect"),
+            "an idle link is the driver": (
+                _exam("cases", e="driver"),
+                "e: read the last column",
+            ),
+            "our own memory": (_exam("cases", f="system limit"), "f: add up what"),
+            "other words": (_exam("cases", f="virus"), "f: wanted one of another"),
+            "one left open": (_exam("cases", b=...), "still open: b"),
+        },
+        "four_messages": {
+            "always fragments": (
+                dict.fromkeys("abcd", "fragments"),
+                "b: compare what was wanted",
+            ),
+            "always too big": (dict.fromkeys("abcd", "too big"), "a: reserved minus"),
+            "empty the cache": (
+                dict.fromkeys("abcd", "empty_cache"),
+                "a: PyTorch does that itself",
+            ),
+            "a smaller batch": (
+                _exam("messages", c="smaller batch"),
+                "c: that is a cure, and it helps one",
+            ),
+            "more memory": (_exam("messages", d="more memory"), "d: first say who"),
+            "others": (_exam("messages", c="another program"), "c: nearly all of the"),
+            "a full card": (_exam("messages", d="too big"), "d: capacity minus free"),
+            "other words": (_exam("messages", b="bug"), "b: wanted one of another"),
+            "one left open": (_exam("messages", a=...), "still open: a"),
         },
     }
 

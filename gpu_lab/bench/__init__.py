@@ -4,7 +4,15 @@ A benchmark prepares its data as an Arm, lets `timing` take rounds, and returns 
 It does not print. Arms that are to be compared are timed `together`.
 """
 
-from gpu_lab.bench import amp, amp_numerics, ceiling, profiling, shapes
+from gpu_lab.bench import (
+    amp,
+    amp_numerics,
+    ceiling,
+    ddp,
+    memory_clinic,
+    profiling,
+    shapes,
+)
 from gpu_lab.bench.kernels import simulated_kernels
 from gpu_lab.bench.launch import launch, launches
 from gpu_lab.bench.matmul import matmul, matmul_arm

@@ -4,12 +4,15 @@ One file per notebook. ALL is what the tests walk over.
 """
 
 from gpu_lab.exercises import (
+    dataloader_tuning,
+    ddp,
     device_detection,
     hardware_basics,
     measuring,
     mixed_precision,
     profiling,
     start_here,
+    troubleshooting,
 )
 from gpu_lab.exercises.frame import Exercise, Kind, Verdict
 
@@ -19,5 +22,8 @@ ALL: tuple[Exercise, ...] = (
     *device_detection.EXERCISES,
     *measuring.EXERCISES,
     *mixed_precision.EXERCISES,
+    *dataloader_tuning.EXERCISES,
+    *ddp.EXERCISES,
     *profiling.EXERCISES,
+    *troubleshooting.EXERCISES,
 )

@@ -20,6 +20,7 @@ def links_like(bytes_per_s: float, *, direction: str = "h2d") -> list[str]:
         if (low := row[f"{direction}_gb_s_min"])
         and (1 - TOLERANCE) * float(low) * 1e9 <= bytes_per_s
         and bytes_per_s <= (1 + TOLERANCE) * float(row[f"{direction}_gb_s_max"]) * 1e9
+        and bytes_per_s <= widest(row["link"])
     ]
 
 

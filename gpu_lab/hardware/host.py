@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,24 @@ def threads() -> int:
 def memory_bytes() -> int:
     """Main memory in bytes."""
     return int(psutil.virtual_memory().total)
+
+
+def shared_memory_bytes() -> int | None:
+    """Size of the shared memory for DataLoader workers, in bytes; None: no limit."""
+    try:
+        return shutil.disk_usage("/dev/shm").total
+    except OSError:
+        return None
+
+
+def open_files() -> str:
+    """How many files this process may hold open, as a number or as "unlimited"."""
+    if sys.platform == "win32":
+        return "unlimited"
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return "unlimited" if most == resource.RLIM_INFINITY else str(most)
 
 
 def cache_bytes() -> int:

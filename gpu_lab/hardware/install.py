@@ -63,6 +63,7 @@ def environment(
     cuda = machine.versions.get("cuda", "")
     needed = DRIVER_FOR_CUDA.get(cuda.split(".")[0])
     driver = machine.driver_version
+    chosen = variant(machine, listed=host.gpus_listed())
     enough = covered = None
     if driver and needed:
         enough = int(driver.split(".")[0]) >= needed
@@ -74,7 +75,7 @@ def environment(
         ("driver it needs", f"{needed} or newer" if needed else "none"),
         ("driver is new enough", _YES[enough]),
         ("wheel has kernels for the card", _YES[covered]),
-        ("command", install_command(machine)),
+        ("command", f"pip install -r requirements/{chosen}.txt"),
     ]
 
 

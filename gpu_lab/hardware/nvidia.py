@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from gpu_lab.hardware import nvml
@@ -45,6 +46,17 @@ def state(index: int) -> DeviceState:
         event_reasons=nvml.query("nvmlDeviceGetCurrentClocksEventReasons", gpu),
         memory_used_bytes=memory.used if memory else None,
     )
+
+
+def holders(index: int) -> list[tuple[int, int | None]]:
+    """Who holds memory of that GPU: (process id, bytes), the largest first."""
+    found: dict[int, int | None] = {}
+    with suppress(DeviceLost):
+        for kind in ("Compute", "Graphics"):
+            asked = f"nvmlDeviceGet{kind}RunningProcesses"
+            running = nvml.query(asked, nvml.handle(index)) or ()
+            found |= {process.pid: process.usedGpuMemory for process in running}
+    return sorted(found.items(), key=lambda item: -(item[1] or 0))
 
 
 def link(index: int) -> Link:

@@ -139,4 +139,6 @@ def _from_replay(function: str, *args: Any) -> Any:
         return None
     if value == "hangs":
         time.sleep(HANG_S)
+    if isinstance(value, list):
+        return [SimpleNamespace(**v) if isinstance(v, dict) else v for v in value]
     return SimpleNamespace(**value) if isinstance(value, dict) else value

@@ -42,6 +42,17 @@ def record() -> dict[str, str]:
     return {key: redact.text(text) for key, text in host.texts().items()}
 
 
+def recorded() -> dict[str, dict[str, Any]]:
+    """Machines of other people, shipped for lessons: title -> source, snapshot.
+
+    Real texts from public pages (CITED), not made by this code.
+    """
+    folder = facts.folder("data") / "machines"
+    files = sorted(folder.iterdir(), key=lambda file: file.name)
+    trees = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    return {str(tree["title"]): tree for tree in trees}
+
+
 @functools.cache
 def here() -> dict[str, Any]:
     """What this machine's snapshot says, once a process."""
@@ -130,7 +141,15 @@ def _row(gpu: place.Gpu) -> dict[str, Any]:
         **{name: speeds.get(name) for name in place.LINK_FIELDS},
         "note": " ".join(sentences[key] for key in place.notes(gpu, answer, speeds)),
         "evidence": [answer[2]],
+        "path": [_hop(b, pci.tunnel(b)) for b in reversed(gpu.above())]
+        + [_hop({"name": gpu.name}, "") | speeds],
     }
+
+
+def _hop(thing: Thing, tunnel: str) -> dict[str, Any]:
+    """One station on the way from the processor to the card, with its upper link."""
+    name = thing.get("name") or thing.get("address", "")
+    return {"name": name, "tunnel": tunnel, **pci.speeds(thing)}
 
 
 def _interconnect(found: Facts) -> str | None:

@@ -39,13 +39,13 @@ class Picture:
         return f"<figure>{self.alt}</figure>"
 
 
-def new_axes() -> tuple[Any, Any]:
-    """Figure and axes of the course's size; no pyplot, so nothing stays open."""
+def new_axes(size_in: tuple[float, float] = SIZE_IN) -> tuple[Any, Any]:
+    """Figure and axes, of the course's size; no pyplot, so nothing stays open."""
     import matplotlib.style
     from matplotlib.figure import Figure
 
     with matplotlib.style.context(STYLE):
-        figure = Figure(figsize=SIZE_IN, dpi=DPI, layout="constrained")
+        figure = Figure(figsize=size_in, dpi=DPI, layout="constrained")
         return figure, figure.add_subplot()
 
 

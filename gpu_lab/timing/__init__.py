@@ -19,5 +19,7 @@ from gpu_lab.timing.competitor import competitor
 from gpu_lab.timing.core import Arm, Timing, interleave, measure
 from gpu_lab.timing.lanes import Lanes, lanes
 from gpu_lab.timing.plans import CLASS, FULL, PLANS, QUICK, Plan
+from gpu_lab.timing.ranks import across_ranks
 from gpu_lab.timing.simulated import SIMULATED, Model, SimulatedGpu
+from gpu_lab.timing.stages import Sleeper, Stages, loaded, simulated_stages, stages
 from gpu_lab.timing.stats import Interval, interval, log_interval, log_ratios

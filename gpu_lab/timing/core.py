@@ -41,6 +41,7 @@ class Arm:
         calls: taken in turn; several, over copies of the data, keep a cache cold.
         queued: False when a call waits for the device itself (pageable copies).
         hot: True when the data of a call may still lie in a cache.
+        helpers: True when other processes do part of it: the wall clock decides.
         work: amount of work of one call, in `work_unit`.
         settings: everything that must be equal for two rows to be comparable.
         reason: why this device cannot do it; then there are no calls.
@@ -50,6 +51,7 @@ class Arm:
     calls: tuple[Callable[[], Any], ...] = ()
     queued: bool = True
     hot: bool = False
+    helpers: bool = False
     work: float | None = None
     work_unit: str = ""
     version: int = 1
@@ -132,7 +134,7 @@ def interleave(
     clock = clock or clock_for(device)
     rounds = _Rounds(arms, device=device, plan=plan, clock=clock, seed=seed)
     # Virtual time does not see a collection, and collecting takes a tenth of a second.
-    with nullcontext() if rounds.virtual else _no_garbage_collection():
+    with nullcontext() if rounds.virtual else no_garbage_collection():
         rounds.run()
     return tuple(rounds.timing(arm) for arm in arms)
 
@@ -273,7 +275,7 @@ class _Rounds:
     def _decided_by(self, shares: dict[str, float]) -> str:
         if not isinstance(self.sampler, HostSampler):
             return "events"
-        if not self.on_cpu:
+        if not self.on_cpu or any(arm.helpers for arm in self.arms):
             return "wall"
         arms = [r[arm.name] for r in self.readings for arm in self.arms]
         return flags.decides(arms, shares)
@@ -312,7 +314,8 @@ def looks(most: int) -> tuple[int, ...]:
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
+    """Inside, nothing is collected: it would take a tenth of a second somewhere."""
     was_on = gc.isenabled()
     gc.freeze()  # not collect: on a large heap that alone takes a tenth of a second
     gc.disable()

@@ -18,7 +18,11 @@ HOME_FOLDER = re.compile(
     r"(?<![\w.])/(?:home|Users|root)/\S|\b[A-Za-z]:\\Users\\", re.I
 )
 # A slash that follows a word, a tag or a colon is a rate, HTML or an address.
-ABSOLUTE_PATH = re.compile(r"(?<![\w/.<:])/[\w.-]+/[\w.-]+|\b[A-Za-z]:\\\w")
+# Places that every Linux has say nothing about this machine: advice may name them.
+EVERYWHERE = r"(?!dev/shm|proc/driver|sys/bus|usr/share|var/cuda-repo)"
+ABSOLUTE_PATH = re.compile(
+    rf"(?<![\w/.<:])/{EVERYWHERE}[\w.-]+/[\w.-]+|\b[A-Za-z]:\\\w"
+)
 ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 WIDGET = "application/vnd.jupyter.widget"
 COUNT = re.compile(r": (\d+) checks\n")

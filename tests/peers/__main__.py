@@ -14,8 +14,11 @@ from gpu_lab import __version__, hardware
 from peers import (
     absolute,
     agreement,
+    allreduce,
     exact,
     honesty,
+    loader,
+    memory,
     monitor,
     pairs,
     repeat,
@@ -27,6 +30,7 @@ from peers import (
 # Name -> experiment; those that need a quiet machine most come first.
 EXPERIMENTS = {
     "C5 C6 agreement": agreement,
+    "C7 all-reduce": allreduce,
     "C1 C2 C3 C4 pairs": pairs,
     "C3b absolute": absolute,
     "C8 C10 speed": speed,
@@ -34,7 +38,9 @@ EXPERIMENTS = {
     "C12 monitor": monitor,
     "C15 exact": exact,
     "C17 simulated": simulated,
+    "L1 loader": loader,
 }
+IN_FULL = {"F1 F2 fit": memory}
 ONLY_ASKED = {"C16 repeat": repeat}  # half an hour
 ROOT = Path(__file__).resolve().parents[2]
 QUIET_LOAD = 0.5
@@ -43,8 +49,8 @@ QUIET_LOAD = 0.5
 def code() -> str:
     """Digest of what is measured and of what measures: old figures are not reused."""
     digest = hashlib.sha256()
-    rooms = ("timing", "bench", "compare", "monitor")
-    files = [f for room in rooms for f in (ROOT / "gpu_lab" / room).glob("*.py")]
+    rooms = ("timing", "bench", "compare", "fit", "monitor")
+    files = [f for room in rooms for f in (ROOT / "gpu_lab" / room).rglob("*.py")]
     for file in sorted([*files, *Path(__file__).parent.glob("*.[pc]*")]):
         if file.is_file():
             digest.update(file.read_bytes())
@@ -75,7 +81,8 @@ def main() -> int:
         print(f"load {load:.1f}: this machine is not idle, and the figures say so")
     found = []
     wanted = set(args.only.split(",")) if args.only else set()
-    chosen = EXPERIMENTS | ONLY_ASKED if wanted else EXPERIMENTS
+    chosen = EXPERIMENTS | (IN_FULL if args.full or wanted else {})
+    chosen |= ONLY_ASKED if wanted else {}
     for name, experiment in chosen.items():
         if wanted and not wanted & set(name.split()):
             continue
