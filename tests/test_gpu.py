@@ -3,7 +3,7 @@
 import pytest
 
 from gpu_lab import bench, fit, hardware
-from gpu_lab.bench import amp, amp_numerics
+from gpu_lab.bench import amp, amp_numerics, profiling, shapes
 from gpu_lab.records import Source
 from gpu_lab.timing import Plan
 
@@ -82,3 +82,15 @@ def test_predicted_memory_is_what_the_card_counts(gpu, precision):
     low, high = fit.predict(case, setting).need
     counted = torch.cuda.max_memory_allocated(gpu.torch_name)
     assert 0.9 * (low - 200e6) < counted < high
+
+
+@pytest.mark.parametrize("fault", profiling.PLANTED)
+def test_each_planted_step_is_named_from_kernels_and_copies(gpu, fault):
+    if gpu.backend not in profiling.ACTIVITIES:
+        pytest.skip(f"torch.profiler records nothing of {gpu.backend}")
+    step = profiling.planted(fault, device=gpu)
+    step()
+    trace = profiling.profiled(step, device=gpu)
+    found = shapes.shape(trace)
+    assert found.fault == {"good": "none"}.get(fault, fault), found.shares
+    assert not any(piece.name.startswith("aten::") for piece in trace.pieces)

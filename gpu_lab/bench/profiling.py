@@ -24,7 +24,7 @@ COPIES = ("aten::copy_", "aten::to", "aten::_to_copy", "aten::clone")
 ACTIVITIES = {"cuda": "CUDA", "rocm": "CUDA", "xpu": "XPU"}
 PLANTED = ("slow loader", ".item()", "small kernels", "host copy", "good")
 # Of a CPU and of a GPU, also samples a batch; a fault must outweigh the work.
-GOOD_WIDTHS, FAULTY_WIDTHS = (384, 2048), (128, 1024)
+GOOD_WIDTHS, FAULTY_WIDTHS = (384, 4096), (128, 1024)
 LOAD_S, ITEMS, LOOPS, COPY_BYTES, COPIED = 0.1, 5000, 4000, 2**26, 2
 
 
