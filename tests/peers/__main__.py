@@ -19,6 +19,7 @@ from peers import (
     honesty,
     loader,
     memory,
+    monitor,
     pairs,
     repeat,
     report,
@@ -34,6 +35,7 @@ EXPERIMENTS = {
     "C3b absolute": absolute,
     "C8 C10 speed": speed,
     "C9 honesty": honesty,
+    "C12 monitor": monitor,
     "C15 exact": exact,
     "C17 simulated": simulated,
     "L1 loader": loader,
@@ -47,7 +49,7 @@ QUIET_LOAD = 0.5
 def code() -> str:
     """Digest of what is measured and of what measures: old figures are not reused."""
     digest = hashlib.sha256()
-    rooms = ("timing", "bench", "compare", "fit")
+    rooms = ("timing", "bench", "compare", "fit", "monitor")
     files = [f for room in rooms for f in (ROOT / "gpu_lab" / room).rglob("*.py")]
     for file in sorted([*files, *Path(__file__).parent.glob("*.[pc]*")]):
         if file.is_file():
