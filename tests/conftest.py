@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ from gpu_lab.plot import picture
 from gpu_lab.records import Device, Machine, Measurement, Session, Source
 
 FIXTURES = Path(__file__).parent / "fixtures"
+# A shell starts jobs in the background with Ctrl-C ignored, and children inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # What a user may have set and no test may depend on.
 VARIABLES = ("GPU_LAB_DEVICE", "GPU_LAB_OUT", "GPU_LAB_REPLAY", "GPU_LAB_SKIP")
 
