@@ -570,3 +570,30 @@ def test_bridges_in_a_ring_end() -> None:
         "0000:02:00.0": {"secondary": "01"},
     }
     assert len(pci.chain(functions, "0000:02:00.0")) <= 2
+
+
+def test_a_data_centre_card_in_a_thunderbolt_box_is_outside() -> None:
+    """The bridges above decide, not the form that its name belongs to."""
+    lspci = """\
+05:00.0 PCI bridge [0604]: Intel Corporation JHL7440 Thunderbolt 3 Bridge [8086:15ef]
+06:01.0 PCI bridge [0604]: Intel Corporation JHL7440 Thunderbolt 3 Bridge [8086:15ef]
+07:00.0 3D controller [0302]: NVIDIA Corporation GV100GL [Tesla V100 SXM2] [10de:1db1]
+"""
+    tree = "-[0000:00]-+-00.0\n           \\-1d.0-[05-07]----00.0-[06-07]--"
+    tree += "--01.0-[07]----00.0"
+    found = snapshot.analyse({"lspci -nn": lspci, "lspci -t": tree})["gpus"]
+    assert [(g["external"], g["link"]) for g in found] == [(True, "thunderbolt3")]
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"a": {"b": "c"}}', '{"a": 1}'])
+def test_what_is_no_snapshot_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(GpuLabError, match="wanted a snapshot"):
+        snapshot.load(path)
+
+
+def test_a_shipped_machine_is_a_snapshot(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"title": "x", "snapshot": {"nvidia-smi -L": "no"}}))
+    assert snapshot.load(path) == {"nvidia-smi -L": "no"}

@@ -213,7 +213,8 @@ def _by_form(gpu: Gpu) -> Answer | None:
     width = gpu.link().get("pcie_width_current", 0)
     laptop = gpu.says(_words("laptop")) and gpu.maker != "AMD"
     if laptop and (len(bridges) == 1 or width >= WIDE):
-        return "laptop-internal", False, f"{gpu.name}, a laptop's chip, below the root"
+        where = "right below the root" if len(bridges) == 1 else f"with {width} lanes"
+        return "laptop-internal", False, f"{gpu.name}, a laptop's chip, {where}"
     if width >= WIDE:
         return "pcie-slot", False, f"{width} lanes: more than a dock's cable has"
     return None
@@ -225,9 +226,10 @@ def _unknown(gpu: Gpu) -> Answer:
     return "unknown", None, why or "no list of the bridges above this card"
 
 
+# Bridges before names: a data-centre card on an adapter may stand in a Thunderbolt box.
 RULES: tuple[Callable[[Gpu], Answer | None], ...] = (
-    _by_name,
     _by_bridges,
+    _by_name,
     _by_guest,
     _by_slot,
     _by_form,

@@ -29,8 +29,14 @@ def load(path: Path) -> dict[str, str]:
         if not path.is_file():  # a pipe or a device would never end
             raise OSError("not a file")
         stored = json.loads(path.read_text(encoding="utf-8-sig", errors="replace"))
-        return {str(key): str(text) for key, text in stored.items()}
-    except (OSError, ValueError, RecursionError, AttributeError) as error:
+        if isinstance(stored, dict) and isinstance(stored.get("snapshot"), dict):
+            stored = stored["snapshot"]  # a recorded machine, or a doctor's report
+        if not isinstance(stored, dict) or not stored:
+            raise ValueError("no map, or an empty one")
+        if not all(isinstance(text, str) for text in stored.values()):
+            raise ValueError("values that are no texts")
+        return stored
+    except (OSError, ValueError, RecursionError) as error:
         raise GpuLabError(
             f"{path}: wanted a snapshot (JSON map of path or command to its text, as "
             f"`gpu-lab snapshot` writes it), found {type(error).__name__}: {error}"
