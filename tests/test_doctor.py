@@ -481,3 +481,11 @@ def test_the_last_exception_is_explained(monkeypatch):
     found = doctor.explain_last()
     assert found.diagnoses[0].id == "cuda-requested-without-gpu"
     assert "WARNING: The code asks for CUDA" in repr(found)
+
+
+def test_a_report_of_ours_is_read_as_its_snapshot(tmp_path: Path) -> None:
+    """Its own words about this machine are no errors of somebody's program."""
+    path = tmp_path / "report.json"
+    words = {"ladder": "torch sees no GPU: Found no NVIDIA driver on your system"}
+    path.write_text(json.dumps({**words, "snapshot": {"uname -r": "6.8.0"}}))
+    assert doctor.examine_file(str(path)).diagnoses == ()

@@ -86,6 +86,8 @@ def examine_file(name: str) -> Explanation:
     entries = None
     with suppress(ValueError, RecursionError):  # most texts are no JSON
         entries = json.loads(text)
+        if isinstance(entries, dict):  # a report of `gpu-lab doctor` holds a snapshot
+            entries = entries.get("snapshot", entries)
     if isinstance(entries, dict) and set(map(type, entries.values())) <= {str}:
         return examine(entries)
     return examine(text)
