@@ -597,3 +597,13 @@ def test_a_shipped_machine_is_a_snapshot(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text(json.dumps({"title": "x", "snapshot": {"nvidia-smi -L": "no"}}))
     assert snapshot.load(path) == {"nvidia-smi -L": "no"}
+
+
+def test_a_card_behind_an_emulated_bridge_is_in_a_guest() -> None:
+    text = """\
+00:02.0 PCI bridge: Red Hat, Inc. QEMU PCIe Root port
+01:00.0 VGA compatible controller: NVIDIA Corporation AD102 [GeForce RTX 4090] (rev a1)
+"""
+    tree = "-[0000:00]-+-00.0\n           \\-02.0-[01]----00.0"
+    (found,) = snapshot.analyse({"lspci": text, "lspci -t": tree})["gpus"]
+    assert (found["external"], found["link"]) == (None, "virtual")

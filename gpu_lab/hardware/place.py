@@ -185,6 +185,8 @@ def _by_guest(gpu: Gpu) -> Answer | None:
     # A whole machine may be rented too: its DMI names the cloud, and it is no guest.
     if "virtual" in gpu.function or ("virtual" in system and "physical" not in system):
         return "virtual", None, f"the system is a guest ({system.get('virtual', 'VF')})"
+    if any(re.search(_words("emulated"), f"{b.get('name')}") for b in gpu.above()):
+        return "virtual", None, "a bridge above the card is an emulated one"
     if gpu.integrated:
         return "integrated", False, f"{gpu.name} is part of the processor"
     if gpu.at_root:
