@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpu_lab.compare.pairs import COMPARED, LEFT_OUT
+from gpu_lab.compare.pairs import COMPARED, LEFT_OUT, middle
 from gpu_lab.records import GpuLabError, Measurement, Run
 
 BY = "matmul_fp32"
@@ -14,14 +14,15 @@ BY = "matmul_fp32"
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One run: row name -> median of its sessions' median times, in seconds.
-
-    `rows` holds the row of the session in the middle.
-    """
+    """One run: row name -> the row of its session in the middle."""
 
     run: Run
-    times_s: dict[str, float]
     rows: dict[str, Measurement]
+
+    @property
+    def times_s(self) -> dict[str, float]:
+        """Row name -> its median time, in seconds."""
+        return {name: row.median_s or 0.0 for name, row in self.rows.items()}
 
 
 def fleet(runs: Sequence[Run], *, by: str = BY) -> list[Member]:
@@ -49,14 +50,11 @@ def _member(run: Run) -> Member:
             if row.source in COMPARED:
                 timed.setdefault(row.name, []).append(row)
     # A disturbed session only where there is no other; its flag is then shown.
-    for name, rows in timed.items():
-        timed[name] = [r for r in rows if not {*LEFT_OUT} & {*r.flags}] or rows
-    middle = {
-        name: sorted(rows, key=lambda row: row.median_s or 0.0)[len(rows) // 2]
+    chosen = {
+        name: middle([r for r in rows if not {*LEFT_OUT} & {*r.flags}] or rows)
         for name, rows in timed.items()
     }
-    times_s = {name: row.median_s or 0.0 for name, row in middle.items()}
-    return Member(run=run, times_s=times_s, rows=middle)
+    return Member(run=run, rows={name: row for name, row in chosen.items() if row})
 
 
 def _usual(members: Sequence[Member], name: str) -> str:
@@ -70,5 +68,4 @@ def _key(row: Measurement) -> str:
 
 def _alike(member: Member, usual: dict[str, str]) -> Member:
     kept = {n: r for n, r in member.rows.items() if _key(r) == usual[n]}
-    times_s = {n: t for n, t in member.times_s.items() if n in kept}
-    return Member(run=member.run, times_s=times_s, rows=kept)
+    return Member(run=member.run, rows=kept)

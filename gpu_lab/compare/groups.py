@@ -60,10 +60,8 @@ def _means(rows: Sequence[Row], side: int) -> Side:
     logs: dict[int, list[float]] = {}
     for row in rows:
         for session, one in row.kept[side]:
-            logs.setdefault(id(session), []).append(math.log(_median_s(one.deciding_s)))
+            logs.setdefault(id(session), []).append(
+                math.log(statistics.median(one.deciding_s))
+            )
     whole = [v for v in logs.values() if len(v) == len(rows)]
     return Side(tuple((statistics.fmean(v),) for v in whole))
-
-
-def _median_s(times_s: Sequence[float]) -> float:
-    return statistics.median(times_s)

@@ -78,18 +78,28 @@ def _not_comparable(both: tuple[Rows, Rows], allow: Sequence[str]) -> str:
     return _conditions(both, allow) or _disturbed(both)
 
 
-def _conditions(both: tuple[Rows, Rows], allow: Sequence[str]) -> str:
+def middle(rows: Sequence[Measurement]) -> Measurement | None:
+    """The row of the session in the middle; the first where nothing was timed."""
+    ordered = sorted(rows, key=lambda row: row.median_s or 0.0)
+    return ordered[len(ordered) // 2] if ordered else None
+
+
+def _touched(both: tuple[Rows, Rows]) -> dict[str, list[str]]:
+    """Keys of condition that differ and can change this row -> the values met."""
     met = keys.conditions(session for rows in both for session, _row in rows)
-    touched = keys.touching(met, both[0][0][1])
-    denied = [key for key in touched if key not in allow]
+    return {key: met[key] for key in keys.touching(met, both[0][0][1])}
+
+
+def _conditions(both: tuple[Rows, Rows], allow: Sequence[str]) -> str:
+    met = _touched(both)
+    denied = [key for key in met if key not in allow]
     texts = (f"{key}: {', '.join(met[key])}" for key in denied)
     hint = f" (--allow {','.join(denied)} compares anyway)"
     return "; ".join(texts) + hint if denied else ""
 
 
 def _allowed(both: tuple[Rows, Rows], allow: Sequence[str]) -> str:
-    met = keys.conditions(session for rows in both for session, _row in rows)
-    found = [key for key in keys.touching(met, both[0][0][1]) if key in allow]
+    found = [key for key in _touched(both) if key in allow]
     machines = [{_host(session) for session, _row in rows} for rows in both]
     other = ["computer"] if machines[0] != machines[1] else []
     return f"with another {' and '.join(found + other)}" if found + other else ""

@@ -18,7 +18,7 @@ from gpu_lab.compare.looks import (
     second_look,
 )
 from gpu_lab.compare.paired import MARGIN_CPU, MARGIN_GPU
-from gpu_lab.compare.pairs import ERROR, FEWEST_SESSIONS, Pair, Rows, pair_up
+from gpu_lab.compare.pairs import ERROR, FEWEST_SESSIONS, Pair, Rows, middle, pair_up
 from gpu_lab.compare.sessions import difference, smallest_shown
 from gpu_lab.records import Comparison, Measurement, Run, Verdict
 
@@ -81,8 +81,8 @@ def versus(
     return [
         Row(
             name=name,
-            reference=_middle(reference.rows(name)),
-            candidate=_middle(candidate.rows(name)),
+            reference=middle([row for _session, row in reference.rows(name)]),
+            candidate=middle([row for _session, row in candidate.rows(name)]),
             comparison=one if isinstance(one, Comparison) else judged[name],
             kept=_kept(one, judged.get(name)),
         )
@@ -177,11 +177,3 @@ def _margin(pair: Pair, wanted: float | None) -> float:
         return MARGIN_LINK
     on_device = pair.rows[0][0][1].decided_by == "events"
     return MARGIN_GPU if on_device else MARGIN_CPU
-
-
-def _middle(rows: Rows) -> Measurement | None:
-    """The row of the session in the middle; the first where nothing was timed."""
-    ordered = sorted(
-        (row for _session, row in rows), key=lambda row: row.median_s or 0.0
-    )
-    return ordered[len(ordered) // 2] if ordered else None
