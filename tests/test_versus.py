@@ -126,6 +126,19 @@ def test_the_page_opens_without_a_network(
     assert "dock (stated)" in text
 
 
+def test_simulated_rows_get_no_roofline(pair: tuple[str, str], tmp_path: Path) -> None:
+    rows = (
+        ("triad", {"work": 1e6, "work_unit": "byte", "source": Source.SIMULATED}),
+        ("matmul_64", {"work": 5e5, "work_unit": "FLOP", "source": Source.SIMULATED}),
+    )
+    products = {"n": 64, "dtype": "float32"}
+    rows = tuple((name, fields | {"settings": products}) for name, fields in rows)
+    runs.keep(lesson(runs.run(0), *rows), Path(pair[0]))
+    page = tmp_path / "compare.html"
+    cli.main(["compare", *pair, "--html", str(page)])
+    assert Page(page.read_text(encoding="utf-8")).tags.count("figure") == 1
+
+
 def test_what_differs_in_the_passports_is_marked(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpu_lab import compare, plot, records, show, units
 from gpu_lab.compare import Group, Member, Row
-from gpu_lab.compare.pairs import LEFT_OUT
+from gpu_lab.compare.pairs import COMPARED, LEFT_OUT
 from gpu_lab.course import page
 from gpu_lab.records import Measurement, Run
 
@@ -31,8 +31,8 @@ def lines(
         yield f"geometric mean of {_group(one)}"
     if again:
         yield f"reference again: {again.name}, {len(again.core)} sessions"
-    runs = filter(None, (reference, candidate, again))
-    yield from (f"left out: {run.name}: {t}" for run in runs for t in run.left_out)
+    runs = [run for run in (reference, candidate, again) if run]
+    yield from (f"left out: {text}" for text in _left_out(runs))
 
 
 def write(
@@ -60,7 +60,7 @@ def write(
         "curves": _curves(runs),
         "roofs": _roofs(runs),
         "lessons": [*_lessons(reference, candidate)],
-        "left_out": [f"{run.name}: {text}" for run in runs for text in run.left_out],
+        "left_out": _left_out(runs),
     }
     return page.write("compare.html.j2", context, path)
 
@@ -84,7 +84,7 @@ def tree(
         ],
         "groups": records.plain(compare.groups(rows)),
         "again": again.name if again else None,
-        "left_out": [f"{run.name}: {text}" for run in runs for text in run.left_out],
+        "left_out": _left_out(runs),
     }
 
 
@@ -105,7 +105,7 @@ def fleet_lines(members: Sequence[Member]) -> Iterator[str]:
     """Many runs as text, in the order given."""
     names = _names(members)
     yield from _aligned(_fleet_cells(members, names), (*COLUMNS, *names))
-    yield from (f"left out: {m.run.name}: {t}" for m in members for t in m.run.left_out)
+    yield from (f"left out: {text}" for text in _left_out([m.run for m in members]))
 
 
 def write_fleet(path: Path, members: Sequence[Member], *, by: str) -> Path:
@@ -115,9 +115,14 @@ def write_fleet(path: Path, members: Sequence[Member], *, by: str) -> Path:
         "by": by,
         "columns": (*COLUMNS, *names),
         "rows": _fleet_cells(members, names),
-        "left_out": [f"{m.run.name}: {t}" for m in members for t in m.run.left_out],
+        "left_out": _left_out([m.run for m in members]),
     }
     return page.write("fleet.html.j2", context, path)
+
+
+def _left_out(runs: Sequence[Run]) -> list[str]:
+    """What of the folders is not used, and why, with the name of the run."""
+    return [f"{run.name}: {text}" for run in runs for text in run.left_out]
 
 
 def passports(reference: Run, candidate: Run) -> list[tuple[str, str, str]]:
@@ -128,12 +133,11 @@ def passports(reference: Run, candidate: Run) -> list[tuple[str, str, str]]:
     return [(name, both[0].get(name, none), both[1].get(name, none)) for name in names]
 
 
-def _passport(run: Run) -> Iterator[tuple[str, str]]:
+def _passport(run: Run) -> list[tuple[str, str]]:
     first = run.first
     rows = show.passport_rows(first.machine, first.machine.device(first.device))
     stated = {k: v for session in run.sessions for k, v in session.stated.items()}
-    rows += [(f"{name} (stated)", text) for name, text in stated.items()]
-    return ((what, text) for what, text in rows)
+    return rows + [(f"{name} (stated)", text) for name, text in stated.items()]
 
 
 def _cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
@@ -201,14 +205,16 @@ def _roofs(runs: Sequence[Run]) -> str:
         for _suite, rows in itertools.groupby(
             run.lessons.items(), lambda item: item[0][0]
         ):
-            found = [row for _key, row in rows if row.available and _on_roof(row)]
+            found = [row for _key, row in rows if _on_roof(row)]
             if {row.work_unit for row in found} == {"byte", "FLOP"}:
                 roofs.setdefault(run.name, found)
     return plot.rooflines(roofs)._repr_html_() if roofs else ""
 
 
 def _on_roof(row: Measurement) -> bool:
-    return row.name in ("copy", "triad") or row.settings.get("dtype") == "float32"
+    """Whether a row belongs there; what is simulated has no roof among machines."""
+    right = row.name in ("copy", "triad") or row.settings.get("dtype") == "float32"
+    return right and row.source in COMPARED
 
 
 def _names(members: Sequence[Member]) -> list[str]:
