@@ -97,7 +97,7 @@ def step_arm(
         raise ValueError(f"wanted of {wanted}, found {model!r} and {mode!r}")
     name = f"{model}_{mode}{'_channels_last' * channels_last}"
     reason = missing(device, mode)
-    if mode == "float16" and model not in LINEAR_LAYERS and not _on_gpu(device):
+    if mode == "float16" and model not in LINEAR_LAYERS and not device.is_real_gpu:
         reason = FP16_ON_CPU
     if reason:
         return Arm(name=name, reason=reason)
@@ -108,7 +108,7 @@ def step_arm(
     _require_right(training, name)
     observed: Settings = {"saved_bytes": saved_bytes(training)}
     step = training.step
-    if _on_gpu(device) and device.backend == "cuda":
+    if device.is_real_gpu and device.backend == "cuda":
         step = fp32_precision("tf32" if mode == "tf32" else "ieee")(step)
     _bytes(device, "reset_peak_memory_stats")
     step()
@@ -125,7 +125,7 @@ def fitting_batch(model: str, *, device: Device, plan: Plan, seed: int = 0) -> i
     A CPU without units for a half type is a hundred times slower in it; then the same
     comparison is made with less work. One step each is timed, batch after batch.
     """
-    fits, *larger = BATCHES[_on_gpu(device)]
+    fits, *larger = BATCHES[device.is_real_gpu]
     # Must fit: 12 rounds and what comes before them, also when a neighbour wakes up;
     # the cnn has two layouts.
     rounds = 48 if model == "cnn" else 24
@@ -168,7 +168,7 @@ def untrained(model: str, device: Device, settings: Settings) -> Training:
     order = orders[bool(settings["channels_last"])]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(settings["seed"]))
-        network, shape = _network(model, WIDTHS[model][_on_gpu(device)])
+        network, shape = _network(model, WIDTHS[model][device.is_real_gpu])
         inputs = torch.randn(int(settings["batch"]), *shape)
     network = network.to(where, memory_format=order)
     inputs = inputs.to(where, memory_format=order)
@@ -209,10 +209,6 @@ def _require_right(training: Training, name: str) -> None:
     if not abs(found - right) <= LOSS_TOLERANCE * abs(right):  # also true for NaN
         words = f"loss {found:.4g}, in float32 {right:.4g}; its speed is not shown"
         raise WrongResult(f"{name}: {words}")
-
-
-def _on_gpu(device: Device) -> bool:
-    return device.is_gpu and not device.simulated
 
 
 def _bytes(device: Device, what: str) -> int:

@@ -105,7 +105,7 @@ def arithmetic(
     Args:
         clock_mhz: mean SM clock of the run; by default the datasheet's boost clock.
     """
-    if not device.is_gpu or device.simulated:
+    if not device.is_real_gpu:
         return UNKNOWN
     try:
         return peak(device.name, dtype=dtype, clock_mhz=clock_mhz or 0.0)
@@ -124,7 +124,7 @@ def memory(device: Device) -> Ceiling:
     torch and triton use the same formula; the datasheet stands in where torch does
     not tell clock and bus.
     """
-    if not device.is_gpu or device.simulated:
+    if not device.is_real_gpu:
         return UNKNOWN
     props = _properties(device)
     clock_khz = getattr(props, "memory_clock_rate", 0)

@@ -24,6 +24,6 @@ def torch_timer(call: Callable[[], Any], *, device: Device, threads: int) -> Any
         with torch.accelerator.device_index(device.index):
             return timer()
 
-    on_gpu = device.is_gpu and not device.simulated
+    on_gpu = device.is_real_gpu
     look = wait_and_look if on_gpu else timer
     return Timer("call()", globals={"call": call}, num_threads=threads, timer=look)

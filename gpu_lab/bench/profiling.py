@@ -100,7 +100,7 @@ def planted(fault: str, *, device: Device, seed: int = 0) -> Callable[[], None]:
     if fault not in PLANTED:
         raise ValueError(f"wanted one of {', '.join(PLANTED)}, found {fault!r}")
     widths = GOOD_WIDTHS if fault == "good" else FAULTY_WIDTHS
-    width = widths[device.is_gpu and not device.simulated]
+    width = widths[device.is_real_gpu]
     there = torch.device(device.torch_name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

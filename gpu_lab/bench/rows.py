@@ -110,7 +110,7 @@ def require_equal(copied: Any, given: Any, *, what: str) -> None:
 
 def cache_bytes(device: Device) -> int:
     """Last cache before the memory: of the GPU (L2), or of the processor."""
-    if not device.is_gpu or device.simulated:
+    if not device.is_real_gpu:
         return host.cache_bytes()
     if device.backend not in ("cuda", "rocm"):
         return 0  # not told; sizes of the benchmarks are far above any of these
@@ -134,7 +134,7 @@ def sets(touched_bytes: int, *, device: Device) -> tuple[int, bool]:
 
 
 def _free_bytes(device: Device) -> int:
-    if not device.is_gpu or device.simulated:
+    if not device.is_real_gpu:
         return int(psutil.virtual_memory().available)
     if device.backend not in ("cuda", "rocm"):
         return device.memory_bytes or 2**32

@@ -64,6 +64,6 @@ def core_suite(
 
 def _matmul_sizes(device: Device) -> tuple[int, int]:
     """Rows of the fp32 and of the half-precision products."""
-    if device.is_gpu and not device.simulated:
+    if device.is_real_gpu:
         return GPU_MATMUL_N, GPU_MATMUL_N
     return CPU_MATMUL_N, CPU_HALF_N

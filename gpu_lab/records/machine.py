@@ -65,6 +65,11 @@ class Device:
         return self.backend != "cpu"
 
     @property
+    def is_real_gpu(self) -> bool:
+        """True for a GPU that is there, and not replayed by the stand-in."""
+        return self.is_gpu and not self.simulated
+
+    @property
     def torch_name(self) -> str:
         """Name that torch understands; ROCm is "cuda" there, the stand-in "cpu"."""
         if self.simulated:

@@ -55,7 +55,7 @@ def launch(
     Raises:
         LaunchFailed: a rank failed or the limit passed. Then all ranks are ended.
     """
-    kind = "auto" if device.is_gpu and not device.simulated else "cpu"
+    kind = "auto" if device.is_real_gpu else "cpu"
     words = command(plan, ranks=ranks, device=kind, limit_s=limit_s)
     found: dict[str, Values] = {}
     reports: list[Values] = []
